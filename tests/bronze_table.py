@@ -79,7 +79,7 @@ class BronzeTable:
 
     def carry(self) -> BronzeTable:
         assert self.last is not None
-        self.commit(dump(self.last.carried(Counts(self._landed, self._total + self._landed))))
+        self.commit(dump(self.last.carry_entry(Counts(self._landed, self._total + self._landed))))
         return self
 
     def append(self, rows: Iterable[Where], user_metadata: str | None = None) -> int:

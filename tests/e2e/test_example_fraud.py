@@ -107,7 +107,7 @@ def _customers(lake: Lake) -> dict[int, Row]:
     from penstock.dev.examples import EXAMPLES
     from penstock.dev.generate import events
 
-    pace = LOOKUP_EVENTS / EXAMPLES["fraud"].over.total_seconds()
+    pace = LOOKUP_EVENTS / EXAMPLES["fraud"].time_span.total_seconds()
     sent = events("customers", LOOKUP_EVENTS, start=datetime(2026, 1, 1, tzinfo=UTC), pace=pace, faults=LOOKUP_FAULTS)
     records = [_record(number, event.value) for number, event in enumerate(sent)]
     about: dict[str, Any] = {"name": text, "country": text, "risk_score": decimal, "account_age_days": whole}

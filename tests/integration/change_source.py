@@ -79,7 +79,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
         commits_die(monkeypatch, SINK, 1, after=after)
         return
     assert what == "SetAside.keep"
-    whole, times = RejectedChanges.keep, []
+    whole, times = RejectedChanges.store, []
 
     def once(*given: Any, **named: Any) -> Any:
         times.append(1)
@@ -89,7 +89,7 @@ def dies(monkeypatch: pytest.MonkeyPatch, what: str, *, after: bool = True) -> N
             whole(*given, **named)
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(RejectedChanges, "keep", once)
+    monkeypatch.setattr(RejectedChanges, "store", once)
 
 
 def reset(spark: SparkSession, plan: Plan, to: str) -> None:

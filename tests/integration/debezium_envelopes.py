@@ -64,11 +64,11 @@ def run(spark: SparkSession, values: Iterable[Any], *, keys: list[Any] | None = 
     project = Project(name="t", lake="/lake", kafka={"bootstrap": "127.0.0.1:1"}, tables=tables)  # type: ignore[arg-type]
     rows = [{"value": value, "key": key} for value, key in zip_longest(values, keys or [])]
     staged = StagedPipeline(build_plan(project).tables[0])
-    made = staged.make(records(spark, rows, "t", 0).coalesce(1), Pins(0, "d"), {})
+    made = staged.run(records(spark, rows, "t", 0).coalesce(1), Pins(0, "d"), {})
     written = [row.asDict() for row in made.rows.sort("_source.offset").collect()]
-    explained = staged.explained(made.judged[0].rejected()).sort("_source.offset").select("why.*")
+    explained = staged.with_reasons(made.classified[0].rejected_rows()).sort("_source.offset").select("why.*")
     rejected = [(row[0], row[1]) for row in explained.collect()]
-    told = made.observed[0].result()
+    told = made.metrics[0].result()
     assert told is not None
     assert len(rows) == told["read"] == len(written) + len(rejected) + told["dropped"]
     assert len(rejected) == told["rejected"]

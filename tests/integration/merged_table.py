@@ -98,7 +98,7 @@ class Merged:
         try:
             self._merging.write(rows, self._entry, DeltaTableTarget(self.table.uri), files=1, rejects=lambda: 0)
         finally:
-            self._merging.done()
+            self._merging.release()
 
     def evolved(self, table: TablePlan, select: Sequence[str]) -> None:
         """The same table under another definition."""

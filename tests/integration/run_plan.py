@@ -40,7 +40,7 @@ class Heard:
         self.errors: dict[str, PenstockError] = {}
         self.outcomes: dict[str, Outcome] = {}
 
-    def said(self, table: str, message: str) -> None:
+    def message(self, table: str, message: str) -> None:
         self.messages.append(message)
 
     def batch(self, table: str, written: Written, seconds: float) -> None:
@@ -122,7 +122,7 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
 def _look_often(table_run: Any, stopping: threading.Event) -> None:
     """As the runner does."""
     while not stopping.wait(0.5):
-        table_run.look()
+        table_run.check_generation()
 
 
 def wait_for(what: Callable[[], bool], *, patience: float = 40.0) -> None:

@@ -152,7 +152,7 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
         opened("another one, which had seen the same log")
     assert first.entry.note == "one runner"
 
-    batch = first.entry.followed("batch", batch=1, before=first.entry.after, counts=first.counts, seen=first.version)
+    batch = first.entry.next_entry("batch", batch=1, before=first.entry.after, counts=first.counts, seen=first.version)
     rows = spark.read.format("delta").load(place).limit(0)
     append(rows, place, batch, idempotent=True)
     now = must_confirm(first, work.log, batch)
@@ -164,7 +164,7 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
         must_confirm(first, work.log, twice)
     tail = now
     assert opened("a third").entry.generation == 3
-    fenced = batch.followed("batch", batch=2, before=batch.after, counts=now.counts, seen=now.version)
+    fenced = batch.next_entry("batch", batch=2, before=batch.after, counts=now.counts, seen=now.version)
     append(rows, place, fenced, idempotent=True)
     with pytest.raises(Fenced, match="generation 3"):
         must_confirm(now, work.log, fenced)
@@ -175,7 +175,7 @@ def test_what_another_process_committed_under_the_same_number_is_not_taken_for_o
     for kind in ("redrive", "forget", "fill"):
         for _ in range(2):
             seen = advance(end, work.log)
-            entry = replace(seen.carried, kind=kind)
+            entry = replace(seen.carry_entry, kind=kind)
             append_entry(spark, place, entry)
             end = must_confirm(seen, work.log, entry)
         outdated = replace(entry, id="of another process")
@@ -204,7 +204,7 @@ def test_rejected_rows_land_though_the_number_of_their_batch_is_taken(
     kept.create(batch)
 
     def add(entry: Entry, *files: str) -> int:
-        kept.aside = dict.fromkeys(files, "why")
+        kept.unreadable_files = dict.fromkeys(files, "why")
         return Quarantine.add(kept, kept._file_rows(spark), entry)
 
     assert add(batch, "a") == 1 and kept.has(batch)

@@ -184,13 +184,13 @@ def judged(spark: SparkSession, schema: str, values: list[str | None]) -> tuple[
 
     rows = [(None, None, value, None, None, "t", 0, number, None, None) for number, value in enumerate(values)]
     staged = stages(schema)
-    made = staged.make(spark.createDataFrame(rows, SCHEMA), Pins(0, "d"), {})
+    made = staged.run(spark.createDataFrame(rows, SCHEMA), Pins(0, "d"), {})
     good = [row[0] for row in made.rows.select("_source.offset").collect()]
-    explained = staged.explained(made.judged[0].rejected())
+    explained = staged.with_reasons(made.classified[0].rejected_rows())
     bad = [
         (row[0], (row[1], row[2])) for row in explained.select("_source.offset", "why.reason", "why.detail").collect()
     ]
-    told = made.observed[0].result()
+    told = made.metrics[0].result()
     assert told is not None
     small = sum(len(values[number] or "") <= MAX_COLLECTED_BYTES for number, _ in bad)
     assert (told["read"], told["rejected"], told["brought"].size()) == (len(values), len(bad), small)

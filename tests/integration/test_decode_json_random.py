@@ -219,7 +219,7 @@ def test_as_python_reads_them(spark: SparkSession, seed: int) -> None:
     frame = spark.createDataFrame(list(enumerate(texts)), "n INT, value STRING")
     decoded = JsonDecoder(plan, None).decode(frame)
     values = [f"{value} AS v{number}" for number, (_, value) in enumerate(decoded.columns)]
-    found = decoded.frame.selectExpr("n", f"{decoded.bad} AS bad", "__parsed.__detail AS detail", *values).collect()
+    found = decoded.frame.selectExpr("n", f"{decoded.is_bad} AS bad", "__parsed.__detail AS detail", *values).collect()
     taken = 0
     for row in found:
         wanted = judged(texts[row.n])

@@ -83,7 +83,9 @@ def decoded(
         for name, value in made.columns
         if name in schema
     ]
-    rows = made.frame.selectExpr("__n", f"{made.bad} AS __bad", f"IF({made.bad}, {made.why}, NULL) AS __why", *values)
+    rows = made.frame.selectExpr(
+        "__n", f"{made.is_bad} AS __bad", f"IF({made.is_bad}, {made.reason}, NULL) AS __why", *values
+    )
     found: dict[int, Any] = {row["__n"]: row for row in rows.collect()}
     assert len(found) == len(records)
     return [

@@ -80,7 +80,7 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
     counted = count_kinds(silver, STORE)
     there = rows_at(f"{silver.uri}__quarantine")
     assert {(kind.reason, kind.about): kind.rows for kind in counted.kinds} == dict.fromkeys(BAD.values(), 3)
-    assert (counted.rows, counted.read, counted.ahead) == (len(there), 25, 0)
+    assert (counted.rows, counted.read, counted.rows_ahead) == (len(there), 25, 0)
     quarantine = open_quarantine(silver, STORE)
     assert quarantine is not None
     shown = list(read_rows(quarantine, RejectFilter(topic=name, generation=1, batch=1), 100, whole=True))
@@ -93,10 +93,12 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
     for table in plan.tables:
         found = checkpoint_details(plan, table, STORE, 5)
         json.dumps(show_document(found))
-        assert (found.seen.in_step, found.outlook.does, found.fits.kind) == (True, "go on", "unchanged"), table.name
+        assert (found.inspection.in_step, found.forecast.does, found.drift.kind) == (True, "go on", "unchanged"), (
+            table.name
+        )
         assert found.batches[0].committed
     state = checkpoint_details(plan, chosen(plan, GOLD), STORE, 5).operators
-    assert [(one.said, one.partitions, one.behind) for one in state] == [("groups", 2, 0)]
+    assert [(one.label, one.partitions, one.partitions_behind) for one in state] == [("groups", 2, 0)]
 
     for one in (TABLE, SILVER, GOLD):
         shutil.rmtree(checkpoint(plan, name=one))

@@ -91,14 +91,14 @@ def test_a_file_that_is_deleted_before_it_is_read(
     folder = Folder(spark, tmp_path)
     folder.put("a.json")
     gone = folder.write("b.json", '{"id": 9}\n')
-    look = Lister.look
+    look = Lister.scan
 
     def deletes(self: Lister) -> list[str]:
         said = look(self)
         gone.unlink(missing_ok=True)
         return said
 
-    monkeypatch.setattr(Lister, "look", deletes)
+    monkeypatch.setattr(Lister, "scan", deletes)
     folder.run()
     folder.check()
     assert [(row["_source"]["file"], row["error_detail"]) for row in folder.quarantine] == [

@@ -49,7 +49,7 @@ def faults(folder: Folder, names: list[str]) -> list[tuple[str, str]]:
     survey = format.survey(names, look.schema)
     plan = DecodePlan("csv", "value", decoder_schema(look.schema), options=source_of(folder.plan).reader)
     made = format.decoder(plan, "value_binary", look, survey).decode(format.rows(names, look, survey, 1))
-    wrong = made.frame.where(made.bad).selectExpr("value", f"({made.why}).detail")
+    wrong = made.frame.where(made.is_bad).selectExpr("value", f"({made.reason}).detail")
     return [(row[0], row[1]) for row in wrong.collect()]
 
 

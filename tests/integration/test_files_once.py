@@ -136,7 +136,7 @@ def test_what_is_listed_and_not_read_is_shown(spark: SparkSession, tmp_path: Pat
     folder.run()
     folder.put("b.json")
     folder.put("c.json")
-    Lister(spark, LocalStore(), source_of(folder.plan), TABLE).look()
+    Lister(spark, LocalStore(), source_of(folder.plan), TABLE).scan()
     (shown,) = status(folder.plan, folder.plan.tables, LocalStore())
     assert (shown.lag, shown.lag_of) == (2, "files")
     folder.run()

@@ -56,7 +56,7 @@ def test_two_that_list_at_once_list_a_file_once(spark: SparkSession, tmp_path: P
         folder.put(f"{number}.json", 1)
     source = source_of(by_uri(folder.plan))
     listers = [Lister(spark, HadoopStore(spark), source, TABLE) for _ in range(3)]
-    threads = [threading.Thread(target=one.look) for one in listers]
+    threads = [threading.Thread(target=one.scan) for one in listers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -147,7 +147,7 @@ def test_a_reader_that_cannot_be_brought_on_keeps_its_files_and_is_named(spark: 
     done = forget(spark, plan, ANN, runs=False)
 
     assert not done.proven and any("silver.orders" in problem for problem in done.problems)
-    assert set(done.places["bronze.orders"].needed) == {"silver.orders"}
+    assert set(done.places["bronze.orders"].needed_by) == {"silver.orders"}
     run_well(spark, plan)
     assert forget(spark, plan, ANN).proven
     assert not named(shop.folder, [ANN])

@@ -160,4 +160,4 @@ def test_what_an_earlier_table_of_the_name_left_beside_it_is_erased_too(
     left = {place: one.rows for place, one in done.places.items() if ".before-" in place}
     assert len(left) == 2 and sum(left.values()), left
     assert {row["key"] for one in aside if "quarantine" in one.name for row in rows_at(str(one))} == {BOB, EVE}
-    assert not done.elsewhere.strangers
+    assert not done.output_search.foreign_tables

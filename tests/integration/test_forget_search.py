@@ -57,7 +57,7 @@ COLUMNS = {
 def searched(spark: SparkSession, folder: Path, *names: str, not_names: tuple[str, ...] = ()) -> SearchFindings:
     plan = make_plan(folder, "127.0.0.1:9", TABLES)
     needles = [NameSearch("customer", name) for name in names]
-    return LakeSearch(spark, plan, LocalStore(), needles, not_names).everything([plan.lake])
+    return LakeSearch(spark, plan, LocalStore(), needles, not_names).search_all([plan.lake])
 
 
 def write(spark: SparkSession, folder: Path, name: str, **columns: str) -> None:

@@ -72,7 +72,7 @@ def faults(spark: SparkSession, texts: list[str], found: StructType, keep: bool)
         return []
     plan = DecodePlan("json", "value", decoder_schema(schema))
     made = JsonDecoder(plan, None).decode(spark.createDataFrame([(text,) for text in texts], "value STRING"))
-    return made.frame.where(made.bad).selectExpr("value", f"{made.why} AS why").collect()
+    return made.frame.where(made.is_bad).selectExpr("value", f"{made.reason} AS why").collect()
 
 
 @pytest.mark.deep

@@ -206,11 +206,11 @@ def test_a_replay_sets_the_same_records_aside_and_lands_those_that_a_corrected_d
         (last,) = [one.entry for one in commits(plan, name) if one.entry is not None and one.entry.kind == "fill"]
         # Of a merge a sequence that raises is found as the row is judged; only what else raises is searched for.
         searched = ZERO if name == "silver.expect" else ZERO - TEXT
-        assert len(last.pins.aside) == len(searched)
+        assert len(last.pins.set_aside) == len(searched)
     verified(plan)
     work = work_on(spark, plan, "silver.expect")
     try:
-        with preview(work, work.end(), None, work.end().entry.after) as shown:
+        with preview(work, work.head(), None, work.head().entry.after) as shown:
             assert shown.rejected is not None and shown.then.count() == COUNT - len(ZERO)
             assert {row["why"]["reason"] for row in shown.rejected.collect()} == {"transform_failed"}
     finally:
@@ -278,7 +278,9 @@ def test_killed_at_any_step_each_record_is_in_the_table_or_in_quarantine_once(
         once_each(plan, f"silver.{step}", ZERO | {3})
         found = rejected(plan, f"silver.{step}")
         assert all(found[number][0] == "transform_failed" and "10 / h" in found[number][1] for number in ZERO)
-        assert [len(entry.pins.aside) for entry in whole_chain(plan, f"silver.{step}") if entry.kind == "batch"] == [2]
+        assert [
+            len(entry.pins.set_aside) for entry in whole_chain(plan, f"silver.{step}") if entry.kind == "batch"
+        ] == [2]
     verified(plan)
 
 

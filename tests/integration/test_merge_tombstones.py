@@ -256,7 +256,7 @@ def test_only_files_that_can_hold_the_keys_are_looked_at(spark: SparkSession, tm
     place = tombstones_of(plan.name, plan.uri)
     dead = Exchange(spark, place.uri)
     ranges = spark.range(1).selectExpr("array(struct(30L AS low, 39L AS high)) AS id")._jdf.first()
-    assert (dead.files, dead.look(None), dead.look(ranges)) == (2, 2, 0)
+    assert (dead.files, dead.select_files(None), dead.select_files(ranges)) == (2, 2, 0)
     tail = read_head(log(plan))
     assert tail is not None
     table.tombstones.drop_old(tail.entry)

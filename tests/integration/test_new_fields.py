@@ -303,7 +303,7 @@ from penstock.plan.build import build_plan
 from penstock.spec.load import load_project
 from tests.integration.run_plan import Heard
 
-owner = {"keep": new_fields.GrownSchema, "settle_columns": new_fields, "append": Table}[sys.argv[2]]
+owner = {"keep": new_fields.GrownSchema, "settle_columns": new_fields, "append": DeltaTableTarget}[sys.argv[2]]
 whole = getattr(owner, sys.argv[2])
 
 def dies(*given, **more):
@@ -313,10 +313,11 @@ def dies(*given, **more):
 
 setattr(owner, sys.argv[2], dies)
 from penstock.spark.session import spark_session
-from penstock.runtime.runner import choose, run_in
+from penstock.plan.build import select_tables
+from penstock.runtime.runner import run_in
 plan = build_plan(load_project(Path(sys.argv[1])))
 with spark_session(plan) as spark:
-    run_in(spark, plan, choose(plan, []), Heard(), once=True)
+    run_in(spark, plan, select_tables(plan, []), Heard(), once=True)
 """
 
 

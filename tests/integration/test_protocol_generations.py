@@ -107,7 +107,7 @@ def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) ->
     table = plan.tables[0]
     source = TopicsReader(KafkaKind(), table.source, Admin(table.source.cluster), table.name)
     ready = prepare(spark, table, LocalStore(), source, NoLock(), idempotent=False, say=lambda _: None)
-    writer = BatchWriter(ready.target, ready.tail)
+    writer = BatchWriter(ready.target, ready.head)
     open_next(spark, plan)
     before = log(table).versions()
     meta = (checkpoint(plan) / "offsets" / "1").read_text().split("\n")[1]

@@ -100,7 +100,7 @@ def test_uncommitted_records_that_were_asked_for_are_no_loss_at_the_next_start(
         (report,) = verify(plan.tables, LocalStore())
         assert (report.verdict, report.problems) == ("complete", [])
         reset = plan_reset(plan.tables[0], LocalStore(), "ledger")
-        assert (reset.before, reset.again, reset.skipped) == (reset.after, (), ())
+        assert (reset.before, reset.read_again, reset.skipped) == (reset.after, (), ())
         producer.commit_transaction(30)
     assert coordinates(plan) == Counter({(name, 0, 0): 1})
 

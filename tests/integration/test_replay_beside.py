@@ -112,7 +112,7 @@ def test_a_table_over_kafka_keeps_the_rows_whose_records_are_gone(
     assert bronze is not None
     assert plan_replay(plan, bronze, LocalStore(), version=None, as_of=None, cascade=False).lost == {shop.topic: 25}
     filled = replayed(spark, plan, "bronze.t")
-    assert (filled.kept, filled.rows) == (25, 35)
+    assert (filled.kept_rows, filled.rows) == (25, 35)
     assert coordinates(plan) == before
     run_well(spark, plan, "bronze.t")
     assert coordinates(plan).total() == 70 and set(coordinates(plan).values()) == {1}

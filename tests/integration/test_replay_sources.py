@@ -33,7 +33,7 @@ def test_rows_of_files_that_are_gone_stay_and_the_others_are_read_again(spark: S
     (folder.path / "a.json").unlink()
     folder.plan = folder.planned(expect=[{"name": "even", "check": "id % 2 = 0"}])
     filled = replayed(spark, folder.plan, "bronze.t")
-    assert filled.kept == 3
+    assert filled.kept_rows == 3
     assert folder.ids() == Counter([0, 1, 3, 4, 6, 8, 10])
     aside = Counter((row["_source"]["file"], row["error_reason"]) for row in folder.quarantine)
     assert aside == Counter(

@@ -129,7 +129,7 @@ def test_within_a_query_each_table_stays_as_it_was_when_the_query_began(
         "SELECT (SELECT max(name) FROM silver.`my-orders`), (SELECT count(*) FROM silver.`my-orders` WHERE name > '')"
     )
     with reader.ask(both) as answer:
-        assert [str(pinned) for pinned in answer.read] == ["silver.my-orders version 0"]
+        assert [str(pinned) for pinned in answer.table_versions] == ["silver.my-orders version 0"]
         row.write.format("delta").mode("append").save(place)
         assert list(texts(answer.frame, 10)) == [("hyphen", "1")]
     assert ask(reader, both) == [("later", "2")]
@@ -177,7 +177,7 @@ def test_a_time_is_in_the_zone_that_it_names_or_else_in_that_of_the_session(
     reader.session.conf.set("spark.sql.session.timeZone", zone)
     try:
         with reader.ask(f"SELECT * FROM {times} TIMESTAMP AS OF {time}") as answer:
-            assert [pinned.version for pinned in answer.read] == [version]
+            assert [pinned.version for pinned in answer.table_versions] == [version]
     finally:
         reader.session.conf.set("spark.sql.session.timeZone", "UTC")
 

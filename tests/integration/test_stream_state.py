@@ -136,7 +136,7 @@ def test_status_history_and_verify_know_several_streams(site: Site) -> None:
     site.run(plan)
     (shown,) = status(plan, plan.tables, LocalStore())
     assert (shown.rows, shown.lag) == (1, 0)
-    assert [place.topic for place in shown.places] == [site.places["clicks"], site.places["views"]]
+    assert [place.topic for place in shown.partition_lags] == [site.places["clicks"], site.places["views"]]
     assert sum(line.rows for line in history(plan.tables[0], LocalStore())) == 1
     (report,) = verify(plan.tables, LocalStore())
     assert (report.verdict, report.rows) == ("complete", 1)

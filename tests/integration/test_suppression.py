@@ -226,15 +226,15 @@ def test_an_empty_list_adds_nothing_to_a_plan_and_a_delete_always_passes(
         "headers ARRAY<STRUCT<key: STRING, value: BINARY>>, _change_type STRING",
     )
     suppression = Suppression(table, LocalStore())
-    assert suppression.of_read(changes) is None and suppression.source(changes) is changes
+    assert suppression.input_condition(changes) is None and suppression.drop_suppressed_input(changes) is changes
     listed(plan).add("device", 3)
-    suppression.look()
-    assert suppression.of_read(changes) is None
+    suppression.read_list()
+    assert suppression.input_condition(changes) is None
     listed(plan).add("customer", 3)
-    assert suppression.of_read(changes) is None and suppression.grown
-    suppression.look()
-    assert not suppression.grown
-    assert [row._change_type for row in suppression.source(changes).collect()] == ["delete"]
+    assert suppression.input_condition(changes) is None and suppression.has_new_orders
+    suppression.read_list()
+    assert not suppression.has_new_orders
+    assert [row._change_type for row in suppression.drop_suppressed_input(changes).collect()] == ["delete"]
 
 
 def test_the_log_has_no_statistics_of_names(spark: SparkSession, broker: Any, topic: Any, project: Any) -> None:

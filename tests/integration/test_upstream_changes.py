@@ -96,13 +96,17 @@ def test_each_option_does_what_delta_says_and_the_error_offers_those_that_help(
     note = "2 versions of"
     (one,) = status_without_broker(plan, plan.tables, LocalStore())
     assert one.lag == 0, "a commit that is skipped is nothing to wait for"
-    assert one.passed_over is not None and note in one.passed_over and "2 new rows in them not read" in one.passed_over
+    assert (
+        one.skipped_changes is not None
+        and note in one.skipped_changes
+        and "2 new rows in them not read" in one.skipped_changes
+    )
     (report,) = verify(plan.tables, LocalStore())
     assert any(note in said for said in report.notes)
     copy = plan.table(COPY)
     assert copy is not None
     planned = plan_replay(plan, copy, LocalStore(), version=None, as_of=None, cascade=False)
-    assert planned.passed_over is not None and note in planned.passed_over
+    assert planned.skipped_changes is not None and note in planned.skipped_changes
 
 
 @pytest.mark.deep

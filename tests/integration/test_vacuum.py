@@ -68,7 +68,7 @@ def test_tables_that_were_stopped_go_on_after_a_vacuum_that_asked_for_no_retenti
     age(spark, plan.lake, hours=30)
     assert _lost(spark, plan, "bronze.t"), "without the guard files would go that are needed"
     kept = vacuum(spark, plan, "bronze.t")
-    assert (kept.files, kept.horizon.limits[0].who) == (0, "silver.part")
+    assert (kept.files, kept.horizon.limits[0].reader) == (0, "silver.part")
 
     produced += produce(broker.bootstrap, name, 4, value=value)
     run_well(spark, plan)
@@ -107,7 +107,7 @@ def test_without_any_retention_all_goes_at_once_that_nobody_needs_while_a_batch_
         wait_for(lambda: bool(heard.batches) and _sources(plan, "silver.t") == produced)
         assert optimize(spark, plan, "bronze.t", full=True).files_before >= 6
         kept = vacuum(spark, plan, "bronze.t")
-        assert (kept.files, kept.horizon.limits[0].who) == (0, "silver.t"), "its last batch could be run again"
+        assert (kept.files, kept.horizon.limits[0].reader) == (0, "silver.t"), "its last batch could be run again"
         produced += produce(broker.bootstrap, name, 4, value=value)
         wait_for(lambda: _sources(plan, "silver.t") == produced)
         produced += produce(broker.bootstrap, name, 4, value=value)
@@ -152,7 +152,7 @@ def test_a_follower_of_changes_that_lags_keeps_the_feed_and_the_deleted_rows(
     lost = _lost(spark, plan, "silver.c")
     assert any(one.startswith("_change_data/") for one in lost) and any(one.endswith(".bin") for one in lost)
     kept = vacuum(spark, plan, "silver.c")
-    assert (kept.files, kept.horizon.limits[0].who) == (0, "silver.copy")
+    assert (kept.files, kept.horizon.limits[0].reader) == (0, "silver.copy")
     assert "has followed its changes up to version" in kept.horizon.limits[0].what
 
     def state(name: str) -> dict[Any, Any]:

@@ -116,7 +116,7 @@ def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, 
     heal(store, f"{there.checkpoints}/1", table.last)
     store.delete(f"{there.checkpoints}/1/metadata")
     (standing,) = checkpoint_summaries(plan, plan.tables, store)
-    assert standing.seen.why == "its metadata file is missing or empty"
+    assert standing.inspection.why == "its metadata file is missing or empty"
     assert standing.weight.size == size_of(store, f"{there.checkpoints}/1")
     assert (standing.weight.size.files, standing.weight.batches) == (4, 2)
     done = run_heal(plan, there, store)

@@ -79,11 +79,11 @@ def test_a_child_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
     assert comes_true(lambda: not folder.exists())
 
 
-def test_a_child_that_was_let_go_outlives_its_owner(tmp_path: Path) -> None:
+def test_a_child_that_was_detach_outlives_its_owner(tmp_path: Path) -> None:
     program = (
         "from pathlib import Path; from penstock.dev.process import Child, identity;"
         f"child = Child(['sleep', '600'], output=Path({str(tmp_path / 'out')!r}));"
-        "child.let_go(); print(child.pid, identity(child.pid))"
+        "child.detach(); print(child.pid, identity(child.pid))"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True)
     pid, known = done.stdout.split()

@@ -45,10 +45,10 @@ def test_one_in_step_goes_on_with_the_next_batch(plan: Plan) -> None:
     Held(plan, BRONZE)
     silver = Held(plan, SILVER, batches=2)
     found = shown(plan, SILVER)
-    assert (found.seen.in_step, found.seen.planned, found.seen.committed) == (True, 2, 2)
-    assert (found.outlook.does, found.outlook.why) == ("go on", "with batch 3")
+    assert (found.inspection.in_step, found.inspection.planned, found.inspection.committed) == (True, 2, 2)
+    assert (found.forecast.does, found.forecast.why) == ("go on", "with batch 3")
     assert found.query and found.open == ()
-    assert found.seen.folder == str(silver.folder)
+    assert found.inspection.folder == str(silver.folder)
 
 
 def test_batches_that_were_cut_off_are_told_apart(plan: Plan) -> None:
@@ -56,12 +56,12 @@ def test_batches_that_were_cut_off_are_told_apart(plan: Plan) -> None:
     silver = Held(plan, SILVER, batches=2)
     (silver.folder / "commits" / "2").unlink()
     found = shown(plan, SILVER)
-    assert (found.open, found.outlook.does) == ((2,), "go on")
-    assert "with batch 2 once more" in found.outlook.why
+    assert (found.open, found.forecast.does) == ((2,), "go on")
+    assert "with batch 2 once more" in found.forecast.why
     silver.checkpoint()
     silver.plan_batch(3)
     found = shown(plan, SILVER)
-    assert (found.open, found.outlook.why) == ((3,), "with batch 3, which is planned and was not written")
+    assert (found.open, found.forecast.why) == ((3,), "with batch 3, which is planned and was not written")
 
 
 @pytest.mark.parametrize("damage", ["metadata", MARKER, "offsets", "commits", "."])
@@ -71,63 +71,63 @@ def test_a_damaged_one_is_rebuilt_by_a_start_and_says_why(plan: Plan, damage: st
     target = silver.folder / damage
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     found = shown(plan, SILVER)
-    assert not found.seen.in_step
-    assert found.outlook.does == "rebuild"
-    assert found.outlook.why == f"the checkpoint, from the ledger at batch 1.3: {found.seen.why}"
+    assert not found.inspection.in_step
+    assert found.forecast.does == "rebuild"
+    assert found.forecast.why == f"the checkpoint, from the ledger at batch 1.3: {found.inspection.why}"
 
 
 def test_a_broker_that_is_away_leaves_unknown_what_it_would_have_said(plan: Plan) -> None:
     Held(plan, BRONZE)
     found = shown(plan, BRONZE)
-    assert found.outlook.does == "go on"
-    assert "does not answer" in (found.outlook.unknown or "")
+    assert found.forecast.does == "go on"
+    assert "does not answer" in (found.forecast.unknown or "")
 
 
 def test_what_a_start_would_refuse_is_refused_with_its_hint(plan: Plan) -> None:
     bronze = Held(plan, BRONZE)
     bronze.log.commit("DELETE", adds=1, removes=1)
     found = shown(plan, BRONZE)
-    assert found.outlook.does == "refuse"
-    assert "changed rows after batch 3" in found.outlook.why
-    assert "checkpoints reset" in (found.outlook.hint or "")
+    assert found.forecast.does == "refuse"
+    assert "changed rows after batch 3" in found.forecast.why
+    assert "checkpoints reset" in (found.forecast.hint or "")
 
 
 def test_a_table_that_is_gone_is_refused_and_one_that_never_was_is_made(plan: Plan) -> None:
     silver = Held(plan, SILVER)
-    assert shown(plan, BRONZE).outlook.does == "make the table"
+    assert shown(plan, BRONZE).forecast.does == "make the table"
     shutil.rmtree(silver.table.uri)
     found = shown(plan, SILVER)
-    assert found.outlook.does == "refuse" and "the table is gone" in found.outlook.why
+    assert found.forecast.does == "refuse" and "the table is gone" in found.forecast.why
 
 
 def test_an_upstream_that_is_gone_is_waited_for_and_one_made_again_is_refused(plan: Plan) -> None:
     silver = Held(plan, SILVER)
-    assert shown(plan, SILVER).outlook.does == "wait"
+    assert shown(plan, SILVER).forecast.does == "wait"
     bronze = Held(plan, BRONZE)
-    assert shown(plan, SILVER).outlook.does == "go on"
+    assert shown(plan, SILVER).forecast.does == "go on"
     first = bronze.log.path(0)
     first.write_text(first.read_text().replace("table-id", "another-id"))
     assert silver.entry.batch == 3
     found = shown(plan, SILVER)
-    assert found.outlook.does == "refuse" and "was made again" in found.outlook.why
+    assert found.forecast.does == "refuse" and "was made again" in found.forecast.why
 
 
 def test_state_that_is_lost_is_refused_with_the_way_on(plan: Plan) -> None:
     Held(plan, SILVER)
     gold = Held(plan, GOLD)
-    assert shown(plan, GOLD).outlook.does == "go on"
+    assert shown(plan, GOLD).forecast.does == "go on"
     (gold.folder / "metadata").unlink()
     found = shown(plan, GOLD)
-    assert found.outlook.does == "refuse" and "cannot be made again" in found.outlook.why
-    assert "--to starting" in (found.outlook.hint or "")
+    assert found.forecast.does == "refuse" and "cannot be made again" in found.forecast.why
+    assert "--to starting" in (found.forecast.hint or "")
 
 
 def test_on_an_object_store_a_runner_opens_a_generation_of_its_own(plan: Plan) -> None:
     Held(plan, BRONZE)
     Held(plan, SILVER)
     found = shown(replace(plan, lake=f"file://{plan.lake}"), SILVER)
-    assert found.outlook.does == "open a generation"
-    assert found.outlook.why.startswith("without locks each runner has a generation of its own: 2")
+    assert found.forecast.does == "open a generation"
+    assert found.forecast.why.startswith("without locks each runner has a generation of its own: 2")
 
 
 def test_a_query_that_writes_while_it_is_looked_at_is_looked_at_again(
@@ -173,11 +173,11 @@ def test_folders_of_earlier_generations_are_left_over_and_those_of_later_ones_re
     (old.parent / "2.0f0f.new").mkdir()
     Path(plan.system, "checkpoints", "gone.table", "1").mkdir(parents=True)
     found = inspect_checkpoint(silver.table, STORE)
-    assert [(one.what, Path(one.folder).name) for one in leftovers(found, STORE)] == [
+    assert [(one.description, Path(one.folder).name) for one in leftovers(found, STORE)] == [
         ("generation 1", "1"),
         ("a heal that was cut off", "2.0f0f.new"),
     ]
-    assert [(one.table, one.what) for one in unknown_table_leftovers(plan, STORE)] == [
+    assert [(one.table, one.description) for one in unknown_table_leftovers(plan, STORE)] == [
         ("gone.table", "no table of the project")
     ]
     shutil.copytree(silver.folder, old.parent / "7")
@@ -187,7 +187,7 @@ def test_folders_of_earlier_generations_are_left_over_and_those_of_later_ones_re
     marker = {"table": SILVER, "ledger": "another", "generation": 7}
     (old.parent / "7" / MARKER).write_text(json.dumps(marker))
     assert "another table of that name" in [
-        one.what for one in leftovers(inspect_checkpoint(silver.table, STORE), STORE)
+        one.description for one in leftovers(inspect_checkpoint(silver.table, STORE), STORE)
     ]
 
 
@@ -245,7 +245,7 @@ def test_state_is_told_by_operator(tmp_path: Path) -> None:
     state("0/0/4.snapshot")
     state("1/_metadata/metadata", f"v1\n{json.dumps(note)}")
     groups, join = operators(STORE, str(tmp_path))
-    assert (groups.partitions, groups.versions, groups.behind) == (2, (1, 4), 1)
-    assert (groups.said, groups.size.files, groups.size.bytes) == ("unknown", 8, 80)
-    assert (join.partitions, join.versions, join.said) == (2, (1, 4), "join of two streams")
+    assert (groups.partitions, groups.versions, groups.partitions_behind) == (2, (1, 4), 1)
+    assert (groups.label, groups.size.files, groups.size.bytes) == ("unknown", 8, 80)
+    assert (join.partitions, join.versions, join.label) == (2, (1, 4), "join of two streams")
     assert operators(STORE, str(tmp_path / "none")) == []

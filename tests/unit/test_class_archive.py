@@ -27,7 +27,7 @@ def written_by(option: str) -> Path:
 def make(java: JavaRuntime, class_path: str = "a.jar") -> ClassArchive:
     archive = ClassArchive(java, class_path, Path("spark"))
     written_by(archive.make()).write_text("classes")
-    archive.keep(whole=True)
+    archive.store(whole=True)
     return archive
 
 
@@ -71,7 +71,7 @@ def test_what_a_jvm_left_that_did_not_end_by_itself_is_thrown_away(java: JavaRun
     archive = ClassArchive(java, "a.jar", Path("spark"))
     half = written_by(archive.make())
     half.write_text("cla")
-    archive.keep(whole=False)
+    archive.store(whole=False)
     assert not half.exists()
     assert not archive.exists
 
@@ -79,7 +79,7 @@ def test_what_a_jvm_left_that_did_not_end_by_itself_is_thrown_away(java: JavaRun
 def test_a_jvm_that_wrote_none_is_no_error(java: JavaRuntime) -> None:
     archive = ClassArchive(java, "a.jar", Path("spark"))
     archive.make()
-    archive.keep(whole=True)
+    archive.store(whole=True)
     assert not archive.exists
 
 

@@ -70,7 +70,7 @@ def test_rows_are_told_apart_by_what_the_reason_is_about_and_not_by_the_record(s
         "expectation": 1,
         "not_utf8": 1,
     }
-    assert (found.rows, found.untold) == (10, 0)
+    assert (found.rows, found.rows_of_other_kinds) == (10, 0)
 
 
 def test_each_kind_has_its_first_and_last_time_and_one_of_its_newest_rows(silver: TablePlan) -> None:
@@ -114,7 +114,7 @@ def test_rows_of_batches_that_the_table_does_not_have_are_counted_apart(silver: 
     read_by(silver, read=10, batch=2)
     write(silver, rejected("a", "x", batch=2), rejected("a", "x", batch=3), rejected("a", "x", generation=2))
     found = count_kinds(silver, STORE)
-    assert (found.rows, found.ahead) == (3, 2)
+    assert (found.rows, found.rows_ahead) == (3, 2)
 
 
 def test_more_kinds_than_anyone_reads_are_counted_together(silver: TablePlan, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_more_kinds_than_anyone_reads_are_counted_together(silver: TablePlan, mo
     write(silver, *(rejected("wrong_type", f"field_{name}: x") for name in "aabbccde"))
     found = count_kinds(silver, STORE)
     assert kinds(found) == {("wrong_type", "field_a"): 2, ("wrong_type", "field_b"): 2}
-    assert (found.rows, found.untold) == (8, 4)
+    assert (found.rows, found.rows_of_other_kinds) == (8, 4)
 
 
 def test_rows_without_a_reason_are_counted_too(silver: TablePlan) -> None:
@@ -134,7 +134,7 @@ def test_rows_without_a_reason_are_counted_too(silver: TablePlan) -> None:
 
 def test_a_quarantine_that_is_not_there_yet_is_empty(silver: TablePlan) -> None:
     found = count_kinds(silver, STORE)
-    assert (found.made, found.rows, found.problem) == (False, 0, None)
+    assert (found.exists, found.rows, found.problem) == (False, 0, None)
 
 
 def test_all_tables_that_can_reject_are_listed_and_one_that_once_did(plan: Plan) -> None:

@@ -101,7 +101,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     noted(table, 1, 1, 1000)
     noted(table, 2, 2, 5000)
     now = time.time() * 1000
-    assert table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now).daily == 5000
+    assert table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now).daily_growth == 5000
     path = table.log / f"{1:020d}.json"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
@@ -111,7 +111,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     first = table.log / f"{0:020d}.json"
     first.write_text(first.read_text().replace(str(_time(first)), str(round(now - 3 * 86_400_000))))
     found = table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now)
-    assert found.daily == 4000
+    assert found.daily_growth == 4000
     assert found.pause is not None and 1.9 * 86_400 < found.pause.seconds < 2.1 * 86_400
 
 

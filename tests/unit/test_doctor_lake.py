@@ -89,7 +89,7 @@ def test_a_checkpoint_is_looked_at_twice_while_its_table_runs(orders: BronzeTabl
 
 def test_a_table_whose_generation_changes_all_the_time_is_warned_of(orders: BronzeTable) -> None:
     heal(STORE, f"{orders.plan.checkpoints}/1", last(orders))
-    assert checked(orders, recent=RecentCommits(opened=4, commits=20)).level == "warn"
+    assert checked(orders, recent=RecentCommits(generations_opened=4, commits=20)).level == "warn"
 
 
 def test_leftovers_are_named(tmp_path: Path, orders: BronzeTable) -> None:

@@ -149,4 +149,4 @@ def test_what_comes_while_a_batch_runs_is_no_lag() -> None:
 def test_a_partition_that_is_ahead_does_not_make_up_for_one_that_is_behind() -> None:
     batch = RecentBatch(1, 1, 1, 0, NOW, 0, ("{}",), ('{"orders":{"0":90,"1":10}}',))
     found = point(batch, [("orders", 0), ("orders", 1), ("orders", 2)], {"orders": {0: 50, 1: 50, 2: 5}})
-    assert (found.came, found.read, found.lag) == (105, 60, 45)
+    assert (found.source_end, found.position, found.lag) == (105, 60, 45)

@@ -24,7 +24,7 @@ def unread(lag: int = 100, age: float | None = 60, **more: Any) -> PartitionBack
 
 def found(one: PartitionBacklog | list[PartitionBacklog], keeps: TopicRetention, **reader: Any) -> Check:
     reads = TopicReader(
-        "bronze.orders", **{"due": 30, "due_said": "the trigger of 30 s", "bootstrap": "b:9092", **reader}
+        "bronze.orders", **{"due": 30, "due_text": "the trigger of 30 s", "bootstrap": "b:9092", **reader}
     )
     return retention(reads, one if isinstance(one, list) else [one], {"orders": keeps}, NOW)
 
@@ -63,7 +63,10 @@ def test_the_time_left_is_that_of_the_oldest_unread_record() -> None:
     ],
 )
 def test_red_is_what_goes_before_it_can_be_read(age: float, growing: bool, due: float, level: str) -> None:
-    assert found(unread(age=age), for_seconds(DAY), worse="they become more" if growing else "", due=due).level == level
+    assert (
+        found(unread(age=age), for_seconds(DAY), lag_grows_because="they become more" if growing else "", due=due).level
+        == level
+    )
 
 
 def test_an_unread_record_of_unknown_age_is_unknown() -> None:
@@ -88,16 +91,19 @@ def test_a_topic_without_limits_is_fine() -> None:
 
 def test_a_limit_by_size_is_estimated_from_what_comes() -> None:
     keeps = TopicRetention(retention_bytes=1 << 30)
-    slow = found(unread(position=36_000, end=36_100, per_second=1.0), keeps, worse="they become more")
+    slow = found(unread(position=36_000, end=36_100, per_second=1.0), keeps, lag_grows_because="they become more")
     assert (slow.level, "that is 10 h" in slow.found) == ("note", True)
-    fast = found(unread(position=36_000, end=99_000, per_second=100.0), keeps, worse="they become more")
+    fast = found(unread(position=36_000, end=99_000, per_second=100.0), keeps, lag_grows_because="they become more")
     assert (fast.level, "that is 6 min" in fast.found) == ("red", True)
     assert found(unread(), keeps).level == "note"
 
 
 def test_the_worse_of_two_limits_counts() -> None:
     both = TopicRetention(retention_ms=7 * DAY * 1000, retention_bytes=1 << 30)
-    assert found(unread(position=36_000, end=99_000, per_second=100.0), both, worse="they become more").level == "red"
+    assert (
+        found(unread(position=36_000, end=99_000, per_second=100.0), both, lag_grows_because="they become more").level
+        == "red"
+    )
 
 
 def test_compaction_takes_deletes_that_were_not_read_in_time() -> None:

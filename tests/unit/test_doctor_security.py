@@ -174,7 +174,7 @@ def test_what_comes_by_reference_or_is_no_secret_is_left_alone() -> None:
 def test_the_default_of_a_reference_is_in_clear_too() -> None:
     written = document(f"kafka: {{security: {{password: '${{env:KAFKA_PASSWORD:-{CANARY}}}'}}}}")
     (one,) = in_clear(written)
-    assert one.what == "the default of a reference"
+    assert one.kind == "the default of a reference"
 
 
 def test_files_that_are_named_by_reference_are_looked_at(tmp_path: Path) -> None:

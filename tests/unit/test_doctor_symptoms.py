@@ -105,12 +105,12 @@ def test_a_crashed_table_with_records_waiting_is_warned_of_at_once() -> None:
 
 def test_an_empty_table_says_why() -> None:
     empty = status(rows=0, batch=0)
-    topic = quiet_check(empty, Backlog(0), held=0)
+    topic = quiet_check(empty, Backlog(0), records_held=0)
     assert (topic.level, "so are its topics" in topic.found) == ("note", True)
-    latest = quiet_check(empty, Backlog(0), SilenceEvidence(EVERY_30S, "latest", held=1200))
+    latest = quiet_check(empty, Backlog(0), SilenceEvidence(EVERY_30S, "latest", records_held=1200))
     assert "its topics hold 1,200 records from before" in latest.found
     assert "--to earliest" in latest.fix
-    dropped = quiet_check(status(rows=0, batch=4), Backlog(0), held=9)
+    dropped = quiet_check(status(rows=0, batch=4), Backlog(0), records_held=9)
     assert "4 batches of this generation left no row" in dropped.found
     first = quiet_check(empty, waits(5, 3), SilenceEvidence(TriggerPlan("interval", 3600.0), "earliest"))
     assert (first.level, "the first batch has not begun: the trigger is 1 h" in first.found) == ("note", True)
@@ -128,14 +128,14 @@ def commit(version: int, origin: Origin, rows: int = 3, operation: str = "WRITE"
 
 
 def test_rows_that_others_added_are_warned_of() -> None:
-    check = foreign(status(), RecentCommits(appended=(commit(9, Origin.FOREIGN_APPEND),), commits=40))
+    check = foreign(status(), RecentCommits(foreign_appends=(commit(9, Origin.FOREIGN_APPEND),), commits=40))
     assert check.level == "warn"
     assert check.found == "3 rows were added by others in 1 commit of the last 40 (version 9)"
     assert "penstock verify bronze.orders" in check.fix
 
 
 def test_a_batch_that_is_there_twice_is_red() -> None:
-    check = foreign(status(), RecentCommits(doubled=((4, 5),), commits=40))
+    check = foreign(status(), RecentCommits(duplicates=((4, 5),), commits=40))
     assert (check.level, "versions 4 and 5" in check.found) == ("red", True)
 
 

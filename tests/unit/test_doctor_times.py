@@ -102,7 +102,7 @@ def test_batches_know_how_long_they_took(tmp_path: Path) -> None:
     found = read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE))
     assert [(one.number, one.seconds) for one in found.batches] == [(4, 3), (3, 2), (2, 1), (1, 40)]
     assert found.usual_seconds == 2.5
-    assert (found.commits, found.newest_ms, found.opened, found.doubled) == (5, 403_000, 0, ())
+    assert (found.commits, found.newest_ms, found.generations_opened, found.duplicates) == (5, 403_000, 0, ())
 
 
 def test_a_batch_that_was_written_twice_is_found(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_batch_that_was_written_twice_is_found(tmp_path: Path) -> None:
     batch(log, 2, 3000, 4000)
     batch(log, 2, 3000, 4100)
     found = read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE))
-    assert found.doubled == ((2, 3),)
+    assert found.duplicates == ((2, 3),)
     assert [one.number for one in found.batches] == [2, 1]
 
 
@@ -121,7 +121,7 @@ def test_a_compaction_that_repeats_the_text_of_a_batch_is_none(tmp_path: Path) -
     log.begin(at(0))
     batch(log, 1, 1000, 2000)
     log.commit("OPTIMIZE", note=entry(1, at(0), at(1)), adds=1, removes=3, change=False)
-    assert read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE)).doubled == ()
+    assert read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE)).duplicates == ()
 
 
 def test_rows_of_others_count_from_the_beginning_of_the_ledger(tmp_path: Path) -> None:
@@ -130,4 +130,4 @@ def test_rows_of_others_count_from_the_beginning_of_the_ledger(tmp_path: Path) -
     log.begin(at(0))
     log.commit("WRITE", adds=2, rows=7)
     found = read_recent_commits(RecentLog(LocalStore(), log.uri, TABLE))
-    assert [(commit.version, commit.rows) for commit in found.appended] == [(2, 14)]
+    assert [(commit.version, commit.rows) for commit in found.foreign_appends] == [(2, 14)]

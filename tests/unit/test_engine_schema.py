@@ -47,7 +47,7 @@ def test_what_is_new_gone_wider_and_other_is_told_apart() -> None:
     wanted = struct(ID="long", name="string", more="double", n="string")
     found = differences(there, wanted)
     assert found.new == {"more": "DOUBLE"}
-    assert found.gone == {"old": "DATE"}
+    assert found.removed == {"old": "DATE"}
     assert found.wider == {"ID": ("INT", "BIGINT")}
     assert found.other == {"n": ("BIGINT", "STRING")}
 

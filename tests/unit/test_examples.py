@@ -27,8 +27,8 @@ def test_its_project_is_right_and_reads_the_topics_that_are_fed(example: Example
     assert checked.project is not None and not checked.problems, checked.problems
     tables = build_plan(checked.project).tables
     read = {topic for table in tables if isinstance(table.source, KafkaSource) for topic in table.source.topics}
-    assert read == ({"shop.public.customers"} if example.database else {*example.topics, *example.before})
-    assert {*example.topics.values(), *example.before.values()} <= set(KINDS)
+    assert read == ({"shop.public.customers"} if example.database else {*example.topics, *example.first_topics})
+    assert {*example.topics.values(), *example.first_topics.values()} <= set(KINDS)
 
 
 @each

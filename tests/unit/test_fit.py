@@ -42,27 +42,32 @@ def changed(plan: Plan, old: str, new: str) -> Plan:
 
 def test_a_table_that_is_not_there_is_new(plan: Plan) -> None:
     found = fits(plan, SILVER)
-    assert (found.kind, found.since, found.said) == ("new", None, "new: the first run makes the table")
+    assert (found.kind, found.last_batch, found.describe) == ("new", None, "new: the first run makes the table")
 
 
 def test_the_definition_of_the_last_batch_is_unchanged(plan: Plan) -> None:
     silver = Held(plan, SILVER, batches=3)
-    assert fits(plan, SILVER).said == "unchanged: that of batch 1.3"
+    assert fits(plan, SILVER).describe == "unchanged: that of batch 1.3"
     silver.open()
-    assert fits(plan, SILVER).said == "unchanged since generation 2 began"
+    assert fits(plan, SILVER).describe == "unchanged since generation 2 began"
 
 
 def test_another_definition_is_changed_since_the_last_batch(plan: Plan) -> None:
     held = Held(plan, SILVER, batches=3)
     later = changed(plan, "amount DECIMAL(12,2)", "amount DECIMAL(14,2)")
     found = fits(later, SILVER)
-    assert (found.kind, found.since, found.was, found.refused) == ("changed", (1, 3), held.table.definition, False)
-    assert found.said.startswith("changed since batch 1.3: the next batches run by the new one; `penstock replay")
-    assert "schema: strict" in found.follows
+    assert (found.kind, found.last_batch, found.last_definition, found.refused) == (
+        "changed",
+        (1, 3),
+        held.table.definition,
+        False,
+    )
+    assert found.describe.startswith("changed since batch 1.3: the next batches run by the new one; `penstock replay")
+    assert "schema: strict" in found.consequence
     evolving = changed(
         later, "from: {table: bronze.orders}", "from: {table: bronze.orders}\n    write: {schema: evolve}"
     )
-    assert "schema: strict" not in fits(evolving, SILVER).follows
+    assert "schema: strict" not in fits(evolving, SILVER).consequence
 
 
 def test_a_rate_or_a_trigger_changes_nothing(plan: Plan) -> None:
@@ -75,12 +80,12 @@ def test_another_source_opens_a_generation(plan: Plan) -> None:
     Held(plan, BRONZE)
     found = fits(changed(plan, "{table: bronze.orders}", "{kafka: orders}"), SILVER)
     assert found.kind == "another source"
-    assert found.follows == (
+    assert found.consequence == (
         "it read table bronze.orders, now topic orders: the next start opens generation 2 and begins it by `starting`"
     )
     more = fits(changed(plan, "{kafka: orders}", "{kafka: [orders, refunds]}"), BRONZE)
     assert more.kind == "another source"
-    assert "topics that stay go on where they are" in more.follows
+    assert "topics that stay go on where they are" in more.consequence
 
 
 def test_another_function_on_spark_s_state_is_told_with_what_it_may_break(plan: Plan) -> None:
@@ -92,15 +97,15 @@ def test_another_function_on_spark_s_state_is_told_with_what_it_may_break(plan: 
 
     found = fits(build_plan(load_project(Path(plan.root))), GOLD)
     assert (found.kind, found.refused) == ("changed", False)
-    assert "state in its checkpoint is that of the old function" in found.follows
-    assert "--to starting" in found.follows
+    assert "state in its checkpoint is that of the old function" in found.consequence
+    assert "--to starting" in found.consequence
 
 
 def test_other_inputs_of_such_a_function_are_refused(plan: Plan) -> None:
     Held(plan, GOLD)
     found = fits(changed(plan, "from: {table: silver.orders}", "from: {table: bronze.orders}"), GOLD)
     assert (found.kind, found.refused) == ("another source", True)
-    assert "of table silver.orders, the function reads table bronze.orders" in found.follows
+    assert "of table silver.orders, the function reads table bronze.orders" in found.consequence
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_a_merged_table_keeps_its_keys_and_its_history(tmp_path: Path, new: str,
     assert now is not None
     found = definition_drift(now, entry_of(table, 3))
     assert (found.kind, found.refused) == ("changed", bool(said))
-    assert said in found.follows
+    assert said in found.consequence
 
 
 def test_a_lake_that_cannot_be_read_leaves_it_unknown(plan: Plan) -> None:

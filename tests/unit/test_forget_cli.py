@@ -107,7 +107,7 @@ def test_a_certificate_has_numbers_and_no_name(plan: Plan) -> None:
 
 
 def test_a_certificate_without_proof_says_what_is_left(plan: Plan) -> None:
-    made = document(plan, done(left=2, needed={"silver.orders": 1}))
+    made = document(plan, done(rows_left=2, needed_by={"silver.orders": 1}))
     assert not made["proven"]
     assert "2 rows are still there" in certificate_page(
         made
@@ -124,7 +124,7 @@ def test_a_page_escapes_whatever_it_is_given(plan: Plan) -> None:
 
 def test_a_certificate_is_written_whatever_a_folder_is_called(plan: Plan, tmp_path: Path) -> None:
     made = done(rows=3)
-    made.elsewhere = OutputSearch(strangers=("lake/\udcff\u202e",))
+    made.output_search = OutputSearch(foreign_tables=("lake/\udcff\u202e",))
     made.outside = ["topic \x1b[31m"]
     written = certify(plan, made, tmp_path / "kept" / "proof.html", Console(quiet=True))
     for folder in (Path(plan.system) / "forget" / "certificates" / "c1", tmp_path / "kept" / "proof"):

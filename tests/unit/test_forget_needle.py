@@ -35,7 +35,7 @@ def test_a_name_is_found_as_json_writes_it(name: str) -> None:
     ("name", "telling"), [(ANN, True), ("42", False), ("100249", False), ("2.50", False), ("bo", False)]
 )
 def test_digits_alone_can_be_anything(name: str, telling: bool) -> None:
-    assert NameSearch("customer", name).telling is telling
+    assert NameSearch("customer", name).is_unambiguous is telling
 
 
 def test_a_needle_does_not_show_the_name() -> None:
@@ -169,8 +169,8 @@ def test_what_the_log_calls_a_living_file_stays() -> None:
 
 def test_a_longer_name_of_somebody_else_is_not_the_name() -> None:
     others = frozenset({f"{ANN}.uk"})
-    assert not contains_name(add("a", f"to {ANN}.uk"), replace(sought(ANN), others=others))
-    assert contains_name(add("a", f"to {ANN}.uk and {ANN}"), replace(sought(ANN), others=others))
+    assert not contains_name(add("a", f"to {ANN}.uk"), replace(sought(ANN), other_names=others))
+    assert contains_name(add("a", f"to {ANN}.uk and {ANN}"), replace(sought(ANN), other_names=others))
 
 
 def test_a_long_name_is_found_by_the_part_that_statistics_keep() -> None:

@@ -53,7 +53,7 @@ def test_batches_go_on_after_a_forget_and_their_retry_is_known(tmp_path: Path) -
     made.commit("WRITE", note=entry(1, at(0), at(5)), adds=1)
     before = read_head(made.log)
     assert before is not None
-    forgotten = replace(before.carried, kind="forget", counts=replace(before.counts, total=7))
+    forgotten = replace(before.carry_entry, kind="forget", counts=replace(before.counts, total=7))
     made.commit("DELETE", note=forgotten, adds=1, removes=1)
     tail = advance(before, made.log)
     assert tail.entry.kind == "forget" and tail.counts.total == 7

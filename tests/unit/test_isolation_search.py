@@ -53,7 +53,7 @@ def test_more_failing_records_than_allowed_end_the_search_with_the_first_one() -
     runs = Runs(set(range(10_000)))
     with pytest.raises(TooManyFailures) as many:
         find_failing(10_000, runs, Failure("X", ""), 100)
-    assert many.value.found[0].number == 0 and runs.count < 400
+    assert many.value.failing[0].number == 0 and runs.count < 400
     assert len(find_failing(10, Runs({3, 4}), Failure("X", ""), 2)) == 2
 
 

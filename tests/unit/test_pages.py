@@ -119,16 +119,16 @@ def certificate(tmp_path: Path) -> dict[str, Any]:
         "bronze.orders",
         ("$.customer_id of value", "key"),
         rows=1_203,
-        marked=1,
+        rows_marked_deleted=1,
         files=2,
         commits=[ErasureCommit(7, 1_700_000_001_000, 1_203, True)],
         removed_files=4,
         removed_bytes=123_456,
         log_rewritten=2,
         log_removed=1,
-        needed={HOSTILE: 3},
+        needed_by={HOSTILE: 3},
         decoded=12,
-        left=5,
+        rows_left=5,
         log_files=9,
         log_left=("_delta_log/7.json",),
     )
@@ -137,7 +137,7 @@ def certificate(tmp_path: Path) -> dict[str, Any]:
         ReaderProgress("silver.orders", "bronze.orders", 7),
         ReaderProgress("gold.sales", "silver.orders", 8, HOSTILE),
     ]
-    done.elsewhere = OutputSearch(88, ("lake/run.log",), (), ("lake/other",))
+    done.output_search = OutputSearch(88, ("lake/run.log",), (), ("lake/other",))
     done.search = SearchFindings(
         files=1_234, bytes=9_876, same={("gold.sales", f"amount {n}"): n for n in range(1, 211)}
     )

@@ -26,7 +26,7 @@ def test_the_last_batch_again_with_the_same_range_is_a_retry() -> None:
 
 
 def test_the_first_batch_after_a_carried_entry_follows_it() -> None:
-    carried = LAST.carried(LAST.counts, 9)
+    carried = LAST.carry_entry(LAST.counts, 9)
     assert check(carried, 1, 5, (at(15, 20),), (at(18, 22),)) is Verdict.WRITE
     assert check(carried, 1, 4, (at(10, 20),), (at(15, 20),)) is Verdict.RETRY
 

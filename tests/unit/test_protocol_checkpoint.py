@@ -222,7 +222,7 @@ def test_files_of_an_unfinished_write_are_overlooked(folder: Folder) -> None:
         entry(1, "{}", at(2, 2)),
         LAST,
         entry(1_000_000, at(7, 7), at(8, 8)),
-        LAST.carried(LAST.counts, 9),
+        LAST.carry_entry(LAST.counts, 9),
         entry(0, at(9, 9), at(0, 0), generation=3, kind="open"),
     ],
     ids=lambda e: f"{e.kind}-{e.generation}.{e.batch}",

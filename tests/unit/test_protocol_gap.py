@@ -30,7 +30,7 @@ def test_entries_that_follow_each_other_are_fine(hand: HandLog) -> None:
     hand.batch(one)
     look(hand)
     hand.commit("OPTIMIZE", adds=1, removes=1, change=False)
-    hand.commit("WRITE", note=one.carried(one.counts, 2))
+    hand.commit("WRITE", note=one.carry_entry(one.counts, 2))
     look(hand)
     hand.commit("WRITE", note=entry(0, at(5, 5), at(2, 2), generation=2, kind="open"))
     look(hand)

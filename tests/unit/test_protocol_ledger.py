@@ -94,7 +94,7 @@ def test_rows_are_counted_once_when_auto_compaction_repeats_an_entry(hand: HandL
 def test_a_carried_entry_counts_the_rows_of_its_batch_once(hand: HandLog) -> None:
     hand.batch(TWO)
     tail = tail_of(hand)
-    hand.commit("WRITE", note=TWO.carried(tail.counts, tail.version))
+    hand.commit("WRITE", note=TWO.carry_entry(tail.counts, tail.version))
     for found in (advance(tail, hand.log), tail_of(hand)):
         assert found.entry.kind == "carry"
         assert found.commit.version == 3

@@ -20,7 +20,7 @@ NOTE = MaintenanceNote("optimize", "bronze.orders", "penstock optimize", "9 file
 
 def test_what_is_written_is_read_again() -> None:
     assert parse_maintenance(dump_maintenance(NOTE)) == NOTE
-    assert NOTE.said == "9 files as larger ones (penstock optimize, process 7 on host)"
+    assert NOTE.description == "9 files as larger ones (penstock optimize, process 7 on host)"
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_last_entry_stays_the_last_one(work: str, operation: str, tmp_path: 
     refuse_gap(found, made.log)
     (commit,) = advanced.later
     assert (commit.origin, commit.entry) == (Origin.MAINTENANCE, None)
-    assert commit.upkeep is not None and commit.upkeep.by == "the runner"
+    assert commit.maintenance is not None and commit.maintenance.by == "the runner"
     following = entry(2, at(5, 5), at(9, 9))
     made.batch(following)
     assert advance(advanced, made.log).entry == following
@@ -86,9 +86,9 @@ def test_commits_without_rows_leave_no_reader_behind(tmp_path: Path) -> None:
     made.commit("WRITE", note=entry(2, at(5, 5), at(9, 9), kind="carry"))
 
     def end(position: int) -> int | None:
-        return RecentLog(LocalStore(), made.uri, "bronze.orders").end(position)
+        return RecentLog(LocalStore(), made.uri, "bronze.orders").readable_end(position)
 
     assert (end(1), end(4), end(7)) == (4, 4, 7), "read up to the last batch, or further, there is nothing left"
     made.commit("DELETE", removes=1)
     assert end(4) == 8
-    assert RecentLog(LocalStore(), str(tmp_path / "none"), "t").end(0) is None
+    assert RecentLog(LocalStore(), str(tmp_path / "none"), "t").readable_end(0) is None

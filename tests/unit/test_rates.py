@@ -89,5 +89,5 @@ def test_entries_of_the_version_before_go_by_the_time_of_their_plan(tmp_path: Pa
 def test_the_start_of_an_attempt_is_of_one_entry_alone(kind: str) -> None:
     made = replace(entry(1, at(0), at(1)), started_ms=NOW)
     assert parse(dump(made)) == made
-    after = made.carried(Counts()) if kind == "carry" else made.followed("open", generation=2, batch=0)
+    after = made.carry_entry(Counts()) if kind == "carry" else made.next_entry("open", generation=2, batch=0)
     assert after.started_ms is None

@@ -29,7 +29,7 @@ def test_the_live_view_shows_quarantine_and_who_is_behind_once_that_is_known() -
     view.batch("bronze.orders", written(1, 1200), 0.5)
     assert shown(view)[0] == ["table", "state", "batch", "rows", "in/s", "proc/s", "last", "batch"]
     view.batch("silver.orders", written(1, 1180, **{REJECTED: 15, DUPLICATES: 5}), 0.5)
-    view.behind({"bronze.orders": "310 records", "silver.orders": "0"})
+    view.set_lag({"bronze.orders": "310 records", "silver.orders": "0"})
     head, bronze, silver = shown(view)
     assert head[4:6] == ["quarantined", "duplicates"] and head[-1] == "behind"
     assert bronze[-2:] == ["310", "records"] and silver[3:6] == ["1,180", "15", "5"] and silver[-1] == "0"
@@ -38,7 +38,7 @@ def test_the_live_view_shows_quarantine_and_who_is_behind_once_that_is_known() -
 def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     console = Console(file=io.StringIO(), width=200)
     view = RunView(console, NAMES, lines_every=0.0)
-    view.behind({"bronze.orders": "310 records", "silver.orders": "0"})
+    view.set_lag({"bronze.orders": "310 records", "silver.orders": "0"})
     view.batch("silver.orders", written(1, 1180, **{REJECTED: 15}), 0.5)
     said = console.file.getvalue()  # type: ignore[attr-defined]
     behind, landed = "bronze.orders 0 rows (310 records behind)", "silver.orders 1,180 rows (15 quarantined, "

@@ -155,4 +155,4 @@ def test_the_rows_of_a_sinks_commit_are_those_that_it_sent() -> None:
     assert parse(dump(sent)) == sent
     info = {"operation": "WRITE", "userMetadata": dump(sent), "operationMetrics": {"numOutputRows": "1"}}
     assert read_commit(1, json.dumps({"commitInfo": info}), "out").rows == 5
-    assert sent.carried(sent.counts).sent is None
+    assert sent.carry_entry(sent.counts).sent is None

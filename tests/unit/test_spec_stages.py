@@ -217,7 +217,7 @@ def test_new_fields_that_become_columns_need_a_table_that_may_grow(tmp_path: Pat
     table = plan.table("silver.orders")
     assert table is not None and table.stages is not None and table.stages.decode is not None
     assert (table.write.schema, table.stages.decode.rescue) == ("evolve", True)
-    assert table.grown == f"{plan.lake}/_penstock/schemas/silver.orders.json"
+    assert table.added_columns_path == f"{plan.lake}/_penstock/schemas/silver.orders.json"
 
 
 @pytest.mark.parametrize(

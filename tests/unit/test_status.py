@@ -66,7 +66,7 @@ def test_the_last_batch_its_rows_and_its_position_are_shown(plan: Plan, orders: 
     found = shown(plan)
     assert (found.state, found.generation, found.batch, found.version) == ("stopped", 1, 2, 3)
     assert found.rows == 152
-    assert [(p.topic, p.partition, p.position) for p in found.places] == [("orders", 0, 150), ("orders", 1, 12)]
+    assert [(p.topic, p.partition, p.position) for p in found.partition_lags] == [("orders", 0, 150), ("orders", 1, 12)]
     age = found.age(orders.last.pins.time_ms + 5000)  # type: ignore[union-attr]
     assert age is not None and 0 <= age < 6
 

@@ -48,7 +48,7 @@ def test_what_a_commit_did_is_told_as_its_writer_counted_it(
     tmp_path: Path, operation: str, made: dict[str, Any], did: str
 ) -> None:
     found = change(tmp_path, operation, **made)
-    assert found is not None and (found.operation, found.did) == (operation, did)
+    assert found is not None and (found.operation, found.summary) == (operation, did)
 
 
 @pytest.mark.parametrize("made", [{"adds": 1}, {"adds": 1, "removes": 3, "change": False}])

@@ -16,7 +16,7 @@ NOW = 1_800_000_000_000
 
 def test_whole_hours_are_asked_for_and_never_fewer_than_the_horizon_wants() -> None:
     for ago in (1, HOUR_MS // 2, HOUR_MS, HOUR_MS + 1, 100 * HOUR_MS - 1, 168 * HOUR_MS):
-        found = hours(NOW, Horizon("t", NOW, NOW - ago, (), still=True))
+        found = hours(NOW, Horizon("t", NOW, NOW - ago, (), batches_paused=True))
         assert isinstance(found, int) and found >= 1
         assert NOW + MARGIN_MS - found * HOUR_MS <= NOW - ago, "also if Delta looks at its clock ten minutes later"
         assert found * HOUR_MS < ago + MARGIN_MS + HOUR_MS or found == 1, "and not an hour more"
@@ -96,7 +96,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def _limit(lake: Lake, who: str) -> Need:
-    return next(need for need in lake.horizon().needs if need.who == who)
+    return next(need for need in lake.horizon().needs if need.reader == who)
 
 
 def test_a_reader_that_has_stopped_keeps_what_was_compacted_since(lake: Lake) -> None:
@@ -171,7 +171,7 @@ def test_a_function_on_streams_keeps_what_each_of_its_inputs_needs(lake: Lake) -
     lake.reads("silver.orders", at_version(4), subscription=streams, others=(at_version(1), at_version(2)))
     lake.optimize()
     lake.pass_(30)
-    assert {need.version for need in lake.horizon().needs if need.who == "silver.orders"} == {2}, "not 1: of another"
+    assert {need.version for need in lake.horizon().needs if need.reader == "silver.orders"} == {2}, "not 1: of another"
     assert not lake.deleted(lake.horizon())
 
 
@@ -220,7 +220,7 @@ def test_windows_of_the_project_file_hold_whatever_is_asked_for(tmp_path: Path) 
     lake.optimize()
     lake.pass_(60)
     assert not lake.deleted(lake.horizon()), "bi may be 72 hours behind"
-    assert [need.who for need in lake.horizon().limits][:2] == ["bi", "the replay window"]
+    assert [need.reader for need in lake.horizon().limits][:2] == ["bi", "the replay window"]
     lake.pass_(20)
     assert len(lake.deleted(lake.horizon())) == 2
 

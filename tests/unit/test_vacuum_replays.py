@@ -53,6 +53,6 @@ def test_a_reader_that_is_being_replayed_keeps_what_it_reads_and_where_it_was(tm
     (Path(table.uri) / "_delta_log" / f"{1:020d}.json").write_text(json.dumps({"commitInfo": info}))
     lake.optimize()
     lake.pass_(100)
-    (need,) = (one for one in lake.horizon().needs if one.who == "silver.orders")
-    assert need.first == 2
+    (need,) = (one for one in lake.horizon().needs if one.reader == "silver.orders")
+    assert need.first_version == 2
     assert not lake.deleted(lake.horizon())

@@ -39,7 +39,7 @@ def test_the_last_batch_says_how_far_it_was_read(log: HandLog) -> None:
     log.commit("OPTIMIZE", adds=1, removes=2, change=False)
     found = content(log)
     assert found.entry is not None and found.entry.batch == 2
-    assert [one.batch for one in found.made] == [2, 1]
+    assert [one.batch for one in found.entries] == [2, 1]
     assert (found.at_once, found.from_start, found.excuses) == (False, True, [])
 
 
@@ -49,7 +49,7 @@ def test_a_carry_and_an_open_generation_change_nothing_of_what_it_holds(log: Han
     log.commit("WRITE", note=entry(0, at(1), at(9), generation=2, kind="open"))
     found = content(log)
     assert found.entry is not None and (found.entry.key, found.entry.after) == ((1, 1), (at(1),))
-    assert [one.key for one in found.made] == [(1, 1)]
+    assert [one.key for one in found.entries] == [(1, 1)]
 
 
 def test_an_overwrite_makes_all_of_it(log: HandLog) -> None:
@@ -60,7 +60,7 @@ def test_an_overwrite_makes_all_of_it(log: HandLog) -> None:
     merged(log, 3)
     found = content(log)
     assert (found.at_once, found.from_start, found.excuses) == (False, True, [])
-    assert [one.batch for one in found.made] == [3, 2]
+    assert [one.batch for one in found.entries] == [3, 2]
 
 
 def test_a_batch_of_another_definition_is_an_excuse_until_all_is_made_anew(log: HandLog) -> None:

@@ -39,7 +39,7 @@ def test_a_range_that_was_read_again_by_decision_is_expected_twice(orders: Bronz
     assert fine(report)
     assert report.rows == 160
     assert report.chain is not None
-    assert report.chain.accepted[0].again == (Range("orders", 0, 60, 100),)
+    assert report.chain.accepted[0].reread == (Range("orders", 0, 60, 100),)
 
 
 def test_new_topics_and_partitions_begin_where_the_entry_says(orders: BronzeTable) -> None:

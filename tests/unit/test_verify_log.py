@@ -53,7 +53,7 @@ def test_an_entry_beside_the_batches_that_changes_rows_breaks_the_chain(orders: 
 
     orders.batch({"orders": {0: 100}})
     assert orders.last is not None
-    said = dump(orders.last.carried(Counts(100, 100)))
+    said = dump(orders.last.carry_entry(Counts(100, 100)))
     orders.table().delete("offset = 5", commit_properties=CommitProperties(custom_metadata={"userMetadata": said}))
     report = checked(orders)
     assert report.chain is not None and report.verdict == "wrong"

@@ -49,7 +49,7 @@ def test_what_is_read_again_is_expected_twice() -> None:
     expected = Expected()
     for start, end in ((0, 10), (10, 20), (5, 15), (8, 9)):
         expected.add(("orders", 0), start, end, "id")
-    assert [list(level) for level in expected.times["orders", 0]] == [[(0, 20)], [(5, 15)], [(8, 9)]]
+    assert [list(level) for level in expected.levels["orders", 0]] == [[(0, 20)], [(5, 15)], [(8, 9)]]
 
 
 def test_what_is_removed_is_expected_one_time_less() -> None:
@@ -57,7 +57,7 @@ def test_what_is_removed_is_expected_one_time_less() -> None:
     for start, end in ((0, 10), (5, 15)):
         expected.add(("orders", 0), start, end, "id")
     expected.remove(("orders", 0), Spans([(0, 7)]))
-    assert [list(level) for level in expected.times["orders", 0]] == [[(5, 15)], [(7, 10)]]
+    assert [list(level) for level in expected.levels["orders", 0]] == [[(5, 15)], [(7, 10)]]
 
 
 def test_multisets_are_added_as_a_whole() -> None:
@@ -68,9 +68,9 @@ def test_multisets_are_added_as_a_whole() -> None:
             given = [Spans((n, n + chance.randrange(4)) for n in sorted(chance.sample(range(40), 6))) for _ in range(2)]
             made.add_all({("t", 0): given})
             counted.update(offset for level in given for span in level for offset in range(*span))
-        found = Counter(offset for level in made.times["t", 0] for span in level for offset in range(*span))
+        found = Counter(offset for level in made.levels["t", 0] for span in level for offset in range(*span))
         assert found == counted
-        assert all(not (later - earlier) for earlier, later in pairwise(made.times["t", 0]))
+        assert all(not (later - earlier) for earlier, later in pairwise(made.levels["t", 0]))
 
 
 def test_many_spans_cost_no_more_than_their_number() -> None:
@@ -78,5 +78,5 @@ def test_many_spans_cost_no_more_than_their_number() -> None:
     began = time.process_time()
     for first in (0, 4):
         made.add_all({("t", 0): [Spans((n, n + 2) for n in range(first, 1_000_000, 8))]})
-    assert len(made.times["t", 0][0]) == 250_000
+    assert len(made.levels["t", 0][0]) == 250_000
     assert time.process_time() - began < 10

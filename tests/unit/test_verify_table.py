@@ -66,7 +66,7 @@ def test_a_foreign_append_is_noted_and_its_rows_are_unexpected(orders: BronzeTab
     report = checked(orders)
     assert report.verdict == "wrong"
     assert report.notes == [f"version {version} (WRITE) added 3 rows that are not in the ledger"]
-    assert report.without == 1
+    assert report.rows_without_coordinates == 1
     assert list(only(report).unexpected) == [(500, 501)]
     assert [(d.start, d.times) for d in only(report).doubled] == [(3, 2)]
 

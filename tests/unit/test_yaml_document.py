@@ -8,15 +8,15 @@ from penstock.spec.document import parse
 def test_every_value_and_every_key_knows_its_place() -> None:
     document = parse("a: 1\nb:\n  - x\n  - {c: d}\n", "f.yml")
     assert document.tree == {"a": 1, "b": ["x", {"c": "d"}]}
-    assert document.place(("a",)) == (1, 4)
-    assert document.place(("a",), at_key=True) == (1, 1)
-    assert document.place(("b", 0)) == (3, 5)
-    assert document.place(("b", 1, "c")) == (4, 9)
+    assert document.position(("a",)) == (1, 4)
+    assert document.position(("a",), at_key=True) == (1, 1)
+    assert document.position(("b", 0)) == (3, 5)
+    assert document.position(("b", 1, "c")) == (4, 9)
 
 
 def test_a_step_that_only_a_model_knows_is_left_out() -> None:
     document = parse("a:\n  - x\n", "f.yml")
-    assert document.place(("a", "names", 0)) == (2, 5)
+    assert document.position(("a", "names", 0)) == (2, 5)
 
 
 @pytest.mark.parametrize("word", ["on", "off", "yes", "no", "y", "N", "2026-01-01", "1:30", "0x1F", "1e", "=", ".inf"])
@@ -119,7 +119,7 @@ def test_a_reference_needs_no_quotes_within_braces(reference: str) -> None:
     assert document.problems == []
     whole = {"b": reference, "c": f"x-{reference}-y", "d": [reference, reference]}
     assert document.tree == {"a": whole, "e": reference}
-    assert document.place(("a", "c")) == (1, 5 + len("b: , ") + len(reference) + len("c: "))
+    assert document.position(("a", "c")) == (1, 5 + len("b: , ") + len(reference) + len("c: "))
 
 
 def test_a_reference_that_is_not_closed_does_not_swallow_what_follows() -> None:

@@ -39,7 +39,7 @@ def list_view(summaries: Sequence[CheckpointSummary], orphans: Sequence[Leftover
     """`orphans` belong to no table of the project; `system` is where Penstock keeps its own files."""
     if not summaries:
         return Text("the project has no tables")
-    leftovers = [*(leftover for summary in summaries for leftover in summary.left), *orphans]
+    leftovers = [*(leftover for summary in summaries for leftover in summary.leftovers), *orphans]
     location = Text(f"in {system}/checkpoints/<table>/<generation>", style="dim")
     return Group(_rows(summaries), location, *_problems(summaries), *_leftover_lines(leftovers))
 
@@ -54,7 +54,7 @@ def _rows(summaries: Sequence[CheckpointSummary]) -> Table:
     for title in ("size", "files", "per batch", "kept"):
         grid.add_column(Text(title), justify="right", no_wrap=True)
     for summary in summaries:
-        checkpoint, weight = summary.seen, summary.weight
+        checkpoint, weight = summary.inspection, summary.weight
         entry, stateful = checkpoint.entry, checkpoint.table.stream is not None
         grid.add_row(
             Text(checkpoint.table.name, style="bold"),
@@ -80,14 +80,14 @@ def _rows(summaries: Sequence[CheckpointSummary]) -> Table:
 def format_in_step(checkpoint: CheckpointInspection) -> Text:
     if checkpoint.refusal is not None:
         return Text("refused", style="bold red")
-    if checkpoint.tail is None:
+    if checkpoint.head is None:
         return Text("not created", style="dim")
     return Text("yes", style="green") if checkpoint.why is None else Text("no", style="yellow")
 
 
 def _problems(summaries: Sequence[CheckpointSummary]) -> Iterator[Text]:
     texts = []
-    for checkpoint in (summary.seen for summary in summaries):
+    for checkpoint in (summary.inspection for summary in summaries):
         name = (f"{checkpoint.table.name}: ", "bold")
         if checkpoint.refusal is not None:
             hint = f"\n  -> {checkpoint.refusal.hint}" if checkpoint.refusal.hint else ""
@@ -116,7 +116,9 @@ def _leftover_lines(leftovers: Sequence[Leftover]) -> Iterator[Text]:
     yield Text("")
     yield Text(f"left over, no start looks at them: {folders}, {size_text(total)}", style="dim")
     for leftover in leftovers[:LEFTOVERS_SHOWN]:
-        yield Text(f"  {leftover.table}  {leftover.what}, {size_text(leftover.size)}: {leftover.folder}", style="dim")
+        yield Text(
+            f"  {leftover.table}  {leftover.description}, {size_text(leftover.size)}: {leftover.folder}", style="dim"
+        )
     if len(leftovers) > LEFTOVERS_SHOWN:
         yield Text(f"  and {len(leftovers) - LEFTOVERS_SHOWN} more: `--json` has all", style="dim")
 
@@ -166,11 +168,11 @@ _FORECASTS = {
 
 
 def show_view(details: CheckpointDetails) -> RenderableType:
-    title = Text(details.seen.table.name, style="bold")
+    title = Text(details.inspection.table.name, style="bold")
     parts: list[RenderableType] = [title, _facts(details)]
     if details.batches:
         parts += ["", _batches(details)]
-    if details.seen.found is not None:
+    if details.inspection.checkpoint is not None:
         parts += ["", Text(f"planned and not committed: {_numbers(details.open)}", style="" if details.open else "dim")]
     if details.operators:
         parts += ["", _state(details)]
@@ -187,14 +189,14 @@ def _facts(details: CheckpointDetails) -> RenderableType:
 
 
 def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
-    checkpoint, weight, entry = details.seen, details.weight, details.seen.entry
+    checkpoint, weight, entry = details.inspection, details.weight, details.inspection.entry
     yield "folder", checkpoint.folder or f"{checkpoint.table.checkpoints}/<generation>"
     yield "reads", details.reads
     if entry is not None:
         yield "ledger", f"ends with {entry.kind} {entry.generation}.{entry.batch} at {describe_positions(entry.after)}"
-    if checkpoint.found is not None:
+    if checkpoint.checkpoint is not None:
         yield "query id", visible(details.query or "missing")
-        marker = checkpoint.found.marker
+        marker = checkpoint.checkpoint.marker
         yield (
             "belongs to",
             visible(f"{marker.get('table')}, ledger {marker.get('ledger')}, generation {marker.get('generation')}")
@@ -207,12 +209,12 @@ def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
         if checkpoint.why is not None:
             in_step_text = Text.assemble(in_step_text, f": {visible(checkpoint.why)}")
         yield "in step", in_step_text
-    yield "definition", f"{checkpoint.table.definition}, {details.fits.said}"
+    yield "definition", f"{checkpoint.table.definition}, {details.drift.describe}"
     if details.process is not None:
         yield "runner", Text(f"process {details.process} works on the table now", style="green")
-    yield "a start", _forecast_text(details.outlook)
-    for leftover in details.left:
-        yield "left over", f"{leftover.what}, {size_text(leftover.size)}: {leftover.folder}"
+    yield "a start", _forecast_text(details.forecast)
+    for leftover in details.leftovers:
+        yield "left over", f"{leftover.description}, {size_text(leftover.size)}: {leftover.folder}"
 
 
 def _growth(details: CheckpointDetails) -> str:
@@ -237,7 +239,7 @@ def _forecast_text(forecast: StartForecast) -> Text:
 
 
 def _batches(details: CheckpointDetails) -> Table:
-    definition = details.seen.table.definition
+    definition = details.inspection.table.definition
     has_pins, has_counts = (
         any(batch.pins for batch in details.batches),
         any(batch.row_counts for batch in details.batches),
@@ -299,10 +301,10 @@ def _state(details: CheckpointDetails) -> RenderableType:
             if operator.versions is not None
             else "no version"
         )
-        behind = f", {operator.behind} of its partitions behind" if operator.behind else ""
+        behind = f", {operator.partitions_behind} of its partitions behind" if operator.partitions_behind else ""
         partitions = f"{operator.partitions} partition{'s' * (operator.partitions != 1)}"
-        label = f"operator {operator.number}, {operator.said}" + (
-            f" ({operator.name})" if operator.name and operator.name != operator.said else ""
+        label = f"operator {operator.number}, {operator.label}" + (
+            f" ({operator.name})" if operator.name and operator.name != operator.label else ""
         )
         lines.append(Text(f"  {label}: {partitions}, {versions}{behind}, {size_text(operator.size)}"))
     return Group(*lines)
@@ -325,7 +327,7 @@ def render_reset(reset_plan: ResetPlan, readers: Sequence[str]) -> RenderableTyp
 def _reset_lines(reset_plan: ResetPlan, readers: Sequence[str]) -> Iterator[Text]:
     before = describe_position(reset_plan.before) if reset_plan.before else "no position"
     yield Text.assemble((reset_plan.table.name, "bold"), f": {before} -> {describe_position(reset_plan.after)}")
-    for label, ranges in (("never read", reset_plan.skipped), ("read again", reset_plan.again)):
+    for label, ranges in (("never read", reset_plan.skipped), ("read again", reset_plan.read_again)):
         if ranges:
             unit = "versions" if ranges[0].topic == VERSIONS else "offsets"
             count = sum(span.end - span.start for span in ranges)

@@ -167,15 +167,17 @@ def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents
     """Creates the topics, and sends the events of those that are used for lookups."""
     destinations = [table.sink.topic_sent_to for table in plan.tables if table.sink is not None]
     sink_topics = [destination[1] for destination in destinations if destination is not None]
-    for topic in (*example.before, *example.topics, *sink_topics):
+    for topic in (*example.first_topics, *example.topics, *sink_topics):
         ensure_topic(bootstrap, topic, PARTITIONS)
     now = datetime.now(UTC)
-    pace = LOOKUP_EVENTS / example.over.total_seconds()
+    pace = LOOKUP_EVENTS / example.time_span.total_seconds()
     return [
         produce(
-            bootstrap, topic, events(kind, LOOKUP_EVENTS, start=now - 2 * example.over, pace=pace, faults=LOOKUP_FAULTS)
+            bootstrap,
+            topic,
+            events(kind, LOOKUP_EVENTS, start=now - 2 * example.time_span, pace=pace, faults=LOOKUP_FAULTS),
         )
-        for topic, kind in example.before.items()
+        for topic, kind in example.first_topics.items()
     ]
 
 
@@ -193,7 +195,7 @@ class DemoSession:
     def __init__(self, plan: Plan, view: RunView) -> None:
         self._plan, self._view = plan, view
         self._stack = ExitStack()
-        self.whole = False
+        self.complete = False
         """Whether the last call of `make` or `run` did all of its work."""
         self.sent: list[ProducedEvents] = []
         self.reports: list[Report] = []
@@ -201,7 +203,7 @@ class DemoSession:
 
     def __enter__(self) -> DemoSession:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its reports reach the user as errors of a table
-        say = partial(self._view.said, "")
+        say = partial(self._view.message, "")
         self._spark = self._stack.enter_context(spark_session(self._plan, keep_classes=True, say=say))
         return self
 
@@ -217,13 +219,13 @@ class DemoSession:
         stop = threading.Event()
         with stop_on_signals(stop):
             result = run_in(self._spark, self._plan, self._plan.tables, self._view, once=True, stop=stop)
-        self.whole = set(result.outcomes.values()) == {"finished"}
+        self.complete = set(result.outcomes.values()) == {"finished"}
         return result
 
     def run(self, feed: TopicFeed, stop: threading.Event) -> Result:
         """Runs all tables while the feed sends, and until the last of them has read everything."""
-        self.whole = False
-        self._view.again()
+        self.complete = False
+        self._view.restart()
         watch = threading.Thread(target=self._watch, args=(feed, stop), name="watch", daemon=True)
         feed.thread.start()
         watch.start()
@@ -242,7 +244,7 @@ class DemoSession:
     def prove(self) -> None:
         """Verifies the tables in this session: recomputing the numbers of gold would otherwise need another one."""
         store, tables = LocalStore(), self._plan.tables
-        self._view.said("", "verifying every table")
+        self._view.message("", "verifying every table")
         self.reports = verify(tables, store)
         run_checks_in(self._spark, self._plan, tables_to_check(tables, self.reports), store)
 
@@ -254,12 +256,12 @@ class DemoSession:
                 # Checked before the status is read: what is sent after that does not count.
                 feed_ended = not feed.thread.is_alive()
                 statuses = status(self._plan, self._plan.tables, LocalStore())
-                self._view.behind({table_status.table: self._lag_text(table_status) for table_status in statuses})
+                self._view.set_lag({table_status.table: self._lag_text(table_status) for table_status in statuses})
                 deadline = deadline or (time.monotonic() + CATCH_UP_PATIENCE if feed_ended else None)
                 # The status of upstream tables is read first, so that none can pass on a row unnoticed.
-                self.whole = feed_ended and all(table_status.lag == 0 for table_status in statuses)
+                self.complete = feed_ended and all(table_status.lag == 0 for table_status in statuses)
                 failed = any(table_status.state == "failed" for table_status in statuses)
-                if self.whole or failed or (deadline is not None and time.monotonic() > deadline):
+                if self.complete or failed or (deadline is not None and time.monotonic() > deadline):
                     return
         finally:
             stop.set()
@@ -282,8 +284,8 @@ class Feed:
         self.thread = threading.Thread(target=self._send, name="feed", daemon=True)
 
     def _send(self) -> None:
-        start = datetime.now(UTC) - self._example.over
-        pace = self._count / self._example.over.total_seconds()
+        start = datetime.now(UTC) - self._example.time_span
+        pace = self._count / self._example.time_span.total_seconds()
         try:
             for topic, kind in self._example.topics.items():
                 stream = events(kind, self._count, start=start, pace=pace, faults=FAULTS)
@@ -381,7 +383,7 @@ def run(services: DemoServices, plan: Plan, count: int) -> tuple[int, list[Repor
     """The exit code, and what `verify` says of the tables."""
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, DemoSession(plan, view) as live:
         result = live.make()
-        if live.whole:
+        if live.complete:
             out.print(
                 f"\n[bold cyan]3/4[/bold cyan] [bold]make {count:,} changes in PostgreSQL while all tables run[/bold]"
             )
@@ -389,7 +391,7 @@ def run(services: DemoServices, plan: Plan, count: int) -> tuple[int, list[Repor
             result = live.run(Changes(services, count, stop), stop)
             live.prove()
     view.summary(result)
-    return result.exit_code if live.whole else 3, live.reports
+    return result.exit_code if live.complete else 3, live.reports
 
 
 def compare(services: DemoServices) -> int:
@@ -446,7 +448,7 @@ def command(
 
     if listing:
         for example in EXAMPLES.values():
-            out.print(f"{example.name:<12} {example.about}", markup=False, soft_wrap=True)
+            out.print(f"{example.name:<12} {example.description}", markup=False, soft_wrap=True)
         return
     example = find_example(name)
     if not out.is_terminal:
@@ -527,16 +529,16 @@ def _run_tables(example: Example, plan: Plan, bootstrap: str, count: int) -> tup
     _print_sent(prepare(example, plan, bootstrap))
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, DemoSession(plan, view) as live:
         result = live.make()
-        if live.whole:
+        if live.complete:
             _step("3/4", f"send {count:,} events while all tables run: penstock -C {example.name} run")
             stop = threading.Event()
             result = live.run(Feed(example, bootstrap, count, stop), stop)
             live.prove()
     _print_sent(live.sent)
     view.summary(result)
-    if not live.whole:
+    if not live.complete:
         err.print("[bold red]stopped[/bold red] before everything was carried through")
-    return result.exit_code if live.whole else 3, live.reports
+    return result.exit_code if live.complete else 3, live.reports
 
 
 def _step(number: str, title: str) -> None:

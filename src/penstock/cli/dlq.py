@@ -52,16 +52,16 @@ def _quarantine_parts(counts: QuarantineCounts) -> Iterator[RenderableType]:
             yield Text(f"  -> {counts.hint}")
         return
     if not counts.rows:
-        yield title + Text("empty" if counts.made else "not made yet: no row was rejected", style="green")
+        yield title + Text("empty" if counts.exists else "not made yet: no row was rejected", style="green")
         return
     share = f", {_percent(counts.share)} of {counts.read:,} rows read" if counts.share is not None else ""
     yield title + Text(f"{counts.rows:,} row{'s' * (counts.rows != 1)}{share}")
     yield _kinds(counts)
-    if counts.ahead:
+    if counts.rows_ahead:
         warning = (
-            f"  {counts.ahead:,} rows are of batches that are not in {counts.table}: a replay is being made, or the "
+            f"  {counts.rows_ahead:,} rows are of batches that are not in {counts.table}: a replay is being made, or "
         )
-        yield Text(f"{warning}table was put back", style="yellow")
+        yield Text(f"{warning}the table was put back", style="yellow")
 
 
 def _kinds(counts: QuarantineCounts) -> Table:

@@ -43,8 +43,8 @@ def render_preview(preview: ForgetPreview) -> RenderableType:
     )
     for place in preview.places:
         rows = f"{place.rows:,}" + (f" and {place.marked:,} marked" if place.marked else "")
-        older = f"{place.beside:,}" + (f", {size_text(place.bytes)}" if place.beside else "")
-        grid.add_row(Text(place.name), f"{place.files:,}", rows, f"{place.held:,}", older)
+        older = f"{place.files_to_delete:,}" + (f", {size_text(place.bytes)}" if place.files_to_delete else "")
+        grid.add_row(Text(place.name), f"{place.files:,}", rows, f"{place.files_to_rewrite:,}", older)
     return Group(grid, *(Text(line) for line in _consequences(preview)))
 
 
@@ -69,12 +69,12 @@ def render_result(result: ErasureResult) -> RenderableType:
         "table", *_right_aligned("rows", "files rewritten", "files deleted", "log files", "files decoded", "left")
     )
     for place in result.places.values():
-        rows = place.rows + place.marked
+        rows = place.rows + place.rows_marked_deleted
         log_files = place.log_rewritten + place.log_removed
         # It declares nothing, and nothing was found.
-        if not (place.where or place.removed_files or log_files or place.problem):
+        if not (place.columns or place.removed_files or log_files or place.problem):
             continue
-        numbers = (place.files, place.removed_files, log_files, place.decoded, place.left)
+        numbers = (place.files, place.removed_files, log_files, place.decoded, place.rows_left)
         rows_text = f"{rows:,}{' redacted' if rows and place.redacted else ''}"
         grid.add_row(Text(place.name), rows_text, *(f"{number:,}" for number in numbers))
     parts: list[RenderableType] = [grid]

@@ -37,18 +37,25 @@ def start(
         started = standing_broker.start(port, data, topics)
     broker = started.broker
     if as_json:
-        print_json({**asdict(broker), "bootstrap": broker.bootstrap, "already": started.already, "made": started.made})
+        print_json(
+            {
+                **asdict(broker),
+                "bootstrap": broker.bootstrap,
+                "already": started.was_running,
+                "made": started.created_topics,
+            }
+        )
         return
     out = text_console(as_json)
     out.print(
-        f"Kafka {'already runs' if started.already else 'runs'} at {broker.bootstrap} (pid {broker.pid})",
+        f"Kafka {'already runs' if started.was_running else 'runs'} at {broker.bootstrap} (pid {broker.pid})",
         soft_wrap=True,
     )
     out.print(f"  data  {broker.data}", soft_wrap=True)
     for requested in topics:
         outcome = (
             f"made, {requested.partitions} partition{'s' * (requested.partitions != 1)}"
-            if requested.name in started.made
+            if requested.name in started.created_topics
             else "there already"
         )
         out.print(f"  topic {requested.name}: {outcome}", soft_wrap=True)

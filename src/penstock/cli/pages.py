@@ -105,7 +105,7 @@ def _table(table: Document) -> Document:
     return {
         **table,
         "checks": [{**check, "key_columns": _key_columns(check["differences"])} for check in table["checks"]],
-        "row_counts": Conserved(**counts).said if counts else None,
+        "row_counts": Conserved(**counts).description if counts else None,
         "ranges": [row for partition in partitions for row in _ranges(partition)],
         "problems": [*table["problems"], *ledger.get("broken", [])],
         "unproven": [*table["unproven"], *reasons],

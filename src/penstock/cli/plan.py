@@ -278,8 +278,8 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
                 plan_view(
                     plan,
                     tables or (),
-                    {name: drift.said for name, drift in drifts.items()},
-                    {name: schema.said for name, schema in inferred.items()},
+                    {name: drift.describe for name, drift in drifts.items()},
+                    {name: schema.describe for name, schema in inferred.items()},
                 )
             )
         typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))

@@ -40,19 +40,19 @@ def render_plan(replay_plan: ReplayPlan) -> RenderableType:
 def _lines(replay_plan: ReplayPlan) -> Iterator[Text]:
     yield Text.assemble((replay_plan.table.name, "bold"), f": rebuilt from {replay_plan.source}")
     yield Text(f"  now          {replay_plan.rows:,} rows landed")
-    where = f"{describe_position(replay_plan.after)}, no longer {describe_position(replay_plan.position)}"
+    where = f"{describe_position(replay_plan.next_position)}, no longer {describe_position(replay_plan.position)}"
     yield Text(f"  continues at {where if replay_plan.moves else 'where it is'}")
     for note in _notes(replay_plan):
         yield Text(f"  note         {note}")
     for reader in replay_plan.stale:
-        yield Text(f"  {reader.table.name} {_HOW[reader.how]}")
+        yield Text(f"  {reader.table.name} {_HOW[reader.effect]}")
     for reader in replay_plan.readers:
-        if reader.how == "follows":
+        if reader.effect == "follows":
             yield Text(f"  {reader.table.name} follows its changes: it gets the removed rows and the new ones")
 
 
 def _notes(replay_plan: ReplayPlan) -> Iterator[str]:
-    if replay_plan.owed:
+    if replay_plan.resumes:
         yield "a replay of it was cut off: this one takes its place"
     if replay_plan.running is not None:
         yield f"process {replay_plan.running} runs it: its stream waits until the replay is done"
@@ -60,15 +60,15 @@ def _notes(replay_plan: ReplayPlan) -> Iterator[str]:
         yield "that process has another definition of it: restart it after the replay"
     for topic, count in replay_plan.lost.items():
         yield f"Kafka no longer has {count:,} offsets of {topic}: rows made of those stay as they are"
-    if replay_plan.passed_over:
-        yield f"{replay_plan.passed_over}. A replay reads the table as it is after them: it has what they did"
+    if replay_plan.skipped_changes:
+        yield f"{replay_plan.skipped_changes}. A replay reads the table as it is after them: it has what they did"
 
 
 def render_result(table: TablePlan, result: FillResult) -> Text:
     rejected = result.row_counts.get("rejected", 0)
     parts = [f"{result.rows:,} rows", *([f"{rejected:,} in quarantine"] if rejected else [])]
-    parts += [f"{result.kept:,} kept as they were"] if result.kept else []
-    version, generation = result.tail.commit.version, result.tail.entry.generation
+    parts += [f"{result.kept_rows:,} kept as they were"] if result.kept_rows else []
+    version, generation = result.head.commit.version, result.head.entry.generation
     return Text.assemble((table.name, "bold"), f": {', '.join(parts)}; version {version}, generation {generation}")
 
 
@@ -76,9 +76,9 @@ def _result_document(table: TablePlan, result: FillResult) -> dict[str, Any]:
     return {
         "table": table.name,
         "rows": result.rows,
-        "kept": result.kept,
-        "version": result.tail.commit.version,
-        "generation": result.tail.entry.generation,
+        "kept": result.kept_rows,
+        "version": result.head.commit.version,
+        "generation": result.head.entry.generation,
         "fates": dict(result.row_counts),
     }
 

@@ -39,8 +39,8 @@ def _lines(rewind_plan: RewindPlan) -> Iterator[Text]:
     yield Text(f"  rows         {rewind_plan.rows[0]:,} now, {rewind_plan.rows[1]:,} then")
     if any(rewind_plan.rejected):
         yield Text(f"  quarantine   {rewind_plan.rejected[0]:,} now, {rewind_plan.rejected[1]:,} then")
-    yield Text(f"  reads again  {rewind_plan.again}")
-    if rewind_plan.owed:
+    yield Text(f"  reads again  {rewind_plan.read_again}")
+    if rewind_plan.resumes:
         yield Text("  note         a rewind of it was cut off: this one takes its place")
     if rewind_plan.running is not None:
         yield Text(f"  note         process {rewind_plan.running} runs it: its stream continues from there by itself")
@@ -51,7 +51,7 @@ def _lines(rewind_plan: RewindPlan) -> Iterator[Text]:
 def _describe_reader(reader: RewindReader) -> str:
     if reader.fate == "follows":
         return "follows its changes: it gets the removed rows, and those that come again"
-    consequence = _PAST[reader.reader.how] if reader.fate == "past" else "it skips what is undone"
+    consequence = _PAST[reader.reader.effect] if reader.fate == "past" else "it skips what is undone"
     return f"has read up to version {reader.version}: {consequence}"
 
 
@@ -62,11 +62,11 @@ def render_result(result: RewindResult) -> Text:
 
 
 def _result_document(result: RewindResult) -> dict[str, Any]:
-    entry, filled = result.tail.entry, result.filled
+    entry, filled = result.head.entry, result.filled
     return {
         "table": result.table.name,
-        "rows": filled.rows + filled.kept if filled is not None else entry.counts.total,
-        "version": result.tail.commit.version,
+        "rows": filled.rows + filled.kept_rows if filled is not None else entry.counts.total,
+        "version": result.head.commit.version,
         "generation": entry.generation,
     }
 

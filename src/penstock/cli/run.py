@@ -144,19 +144,19 @@ class RunView:
                 table.add_row(*cells, batch_time, *([row.behind] if has_lag else []))
         return table
 
-    def again(self) -> None:
+    def restart(self) -> None:
         """Another run of the same tables begins; their numbers so far still count."""
         with self._lock:
             for row in self._rows.values():
                 row.state = "starting"
 
-    def behind(self, tables: Mapping[str, str]) -> None:
+    def set_lag(self, tables: Mapping[str, str]) -> None:
         """Sets how much each table has not read yet, as text; called by whoever asks the broker and the logs."""
         with self._lock:
             for name, words in tables.items():
                 self._rows[name].behind = words
 
-    def said(self, table: str, message: str) -> None:
+    def message(self, table: str, message: str) -> None:
         self._print(Text(f"{table}: " if table else "", style="bold") + Text(message))
 
     def batch(self, table: str, written: Written, seconds: float) -> None:

@@ -109,7 +109,7 @@ def write_json(answer: QueryResult, limit: int | None, output: IO[str]) -> bool:
             truncated = True
             break
         output.write(f"{',' if index else ''}\n    [{visible_json(', '.join(row))}]")
-    read = [{"table": pinned.table.name, "version": pinned.version} for pinned in answer.read]
+    read = [{"table": pinned.table.name, "version": pinned.version} for pinned in answer.table_versions]
     output.write(f'\n  ],\n  "truncated": {json.dumps(truncated)},\n  "read": {json.dumps(read)}\n}}\n')
     return truncated
 
@@ -208,8 +208,10 @@ def _cell(value: str | None) -> Text:
 def row_count_text(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
     """Says how many rows of which tables are shown."""
     rows = f"{shown:,} row{'' if shown == 1 else 's'}"
-    tables = f" of {', '.join(map(str, answer.read[:_TABLES_NAMED]))}" if answer.read else ""
-    more = f" and {len(answer.read) - _TABLES_NAMED} more" if len(answer.read) > _TABLES_NAMED else ""
+    tables = f" of {', '.join(map(str, answer.table_versions[:_TABLES_NAMED]))}" if answer.table_versions else ""
+    more = (
+        f" and {len(answer.table_versions) - _TABLES_NAMED} more" if len(answer.table_versions) > _TABLES_NAMED else ""
+    )
     shown_rows = f"{first_rows_text(shown)}{tables}{more}; {TRUNCATED_HINT}" if truncated else f"{rows}{tables}{more}"
     return f"{shown_rows} ({seconds:.1f} s)"
 
@@ -250,4 +252,4 @@ def _columns(reader: SqlReader, table: Readable) -> tuple[int, dict[str, str]]:
     """The newest version of a table, and its columns with their types."""
     with reader.ask(f"TABLE {'.'.join(map(quote, table.name.split('.')))}") as answer:
         fields = answer.frame.schema.fields
-        return answer.read[0].version, {field.name: field.dataType.simpleString() for field in fields}
+        return answer.table_versions[0].version, {field.name: field.dataType.simpleString() for field in fields}

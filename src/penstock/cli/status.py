@@ -82,7 +82,9 @@ def _lag_text(status: Status) -> str:
 
 def _position_lines(statuses: Sequence[Status]) -> Iterable[RenderableType]:
     few = len(statuses) <= TABLES_IN_DETAIL
-    shown_statuses = [status for status in statuses if (status.places or _last_batch(status)) and (few or status.lag)]
+    shown_statuses = [
+        status for status in statuses if (status.partition_lags or _last_batch(status)) and (few or status.lag)
+    ]
     shown_statuses.sort(key=lambda status: -(status.lag or 0)) if not few else None
     if not shown_statuses:
         return
@@ -91,7 +93,7 @@ def _position_lines(statuses: Sequence[Status]) -> Iterable[RenderableType]:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for status in shown_statuses[:BEHIND_SHOWN]:
-        partitions = sorted(status.places, key=lambda partition: -(partition.lag or 0))
+        partitions = sorted(status.partition_lags, key=lambda partition: -(partition.lag or 0))
         more = f", and {len(partitions) - PARTITIONS_SHOWN} more" if len(partitions) > PARTITIONS_SHOWN else ""
         positions = ", ".join(map(_position_text, partitions[:PARTITIONS_SHOWN])) + more
         grid.add_row(Text(status.table), Text("; ".join(part for part in (_last_batch(status), positions) if part)))
@@ -125,8 +127,8 @@ def _reasons(statuses: Sequence[Status]) -> Iterable[Text]:
             message = f"stale: {status.stale.upstream} was made anew in its version {status.stale.version}"
             line = Text.assemble((f"{status.table}: ", "bold"), (message, "yellow"))
             texts.append(line.append(f"\n  -> {status.stale.hint}"))
-        if status.passed_over:
-            texts.append(Text.assemble((f"{status.table}: ", "bold"), (status.passed_over, "yellow")))
+        if status.skipped_changes:
+            texts.append(Text.assemble((f"{status.table}: ", "bold"), (status.skipped_changes, "yellow")))
         if status.reason:
             line = Text.assemble((f"{status.table}: ", "bold"), (status.reason, _STYLES.get(status.state, "")))
             texts.append(line.append(f"\n  -> {status.hint}" if status.hint else ""))

@@ -79,8 +79,11 @@ def _problem_lines(report: Report) -> Iterable[tuple[str, Text | str]]:
         [(partition, span) for partition in partitions for span in partition.unexpected.first(SHOWN + 1)],
         partitions,
     )
-    if report.without:
-        yield "unexpected", Text(f"{report.without:,} rows without topic, partition or offset", style="red")
+    if report.rows_without_coordinates:
+        yield (
+            "unexpected",
+            Text(f"{report.rows_without_coordinates:,} rows without topic, partition or offset", style="red"),
+        )
     yield from _ranges(
         "not proven",
         "yellow",
@@ -173,7 +176,7 @@ def _accepted(report: Report) -> list[Accepted]:
 def _accepted_text(accepted: Accepted) -> str:
     parts = [
         _listed("skipped", accepted.skipped),
-        _listed("read again", accepted.again),
+        _listed("read again", accepted.reread),
         f"no longer read: {', '.join(accepted.dropped)}" if accepted.dropped else "",
         f"made again: {', '.join(accepted.remade)}" if accepted.remade else "",
     ]

@@ -250,7 +250,7 @@ def _escaped(value: str) -> str:
 #         broker.create_topic("orders", 4)
 #         ...                                     # broker.bootstrap is "127.0.0.1:<port>"
 #
-# It ends with the Python process that started it, however that ends; `let_go` makes it stay (`penstock kafka start`).
+# It ends with the Python process that started it, however that ends; `detach` makes it stay (`penstock kafka start`).
 
 
 PATIENCE = 120.0
@@ -323,9 +323,9 @@ class Broker(Server):
     def resume(self) -> None:
         self._running_child().send(signal.SIGCONT)
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """From now on the broker outlives this process."""
-        self._running_child().let_go()
+        self._running_child().detach()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> bool:
         """False if the topic exists already."""

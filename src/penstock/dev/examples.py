@@ -17,12 +17,12 @@ class Example:
     """A project and its topics: topic -> kind of event."""
 
     name: str
-    about: str
+    description: str
     topics: dict[str, str]
     """Topics filled while the tables run."""
-    over: timedelta
+    time_span: timedelta
     """The span of the event times, so that a demonstration of a minute has several windows."""
-    before: dict[str, str] = field(default_factory=dict)
+    first_topics: dict[str, str] = field(default_factory=dict)
     """Topics filled and landed before the rest, because other tables look them up."""
     count: int = 30_000
     """How many events a demonstration sends."""
@@ -50,7 +50,7 @@ EXAMPLES = {
             "card transactions joined with customers, judged by three rules; alerts to a table and a topic",
             {"transactions": "transactions"},
             timedelta(days=1),
-            before={"customers": "customers"},
+            first_topics={"customers": "customers"},
         ),
         Example(
             "sensors",

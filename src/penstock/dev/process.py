@@ -104,10 +104,10 @@ class Child:
         """None while it runs; negative if a signal ended it."""
         code = self._process.poll()
         if code is not None:
-            self.let_go()
+            self.detach()
         return code
 
-    def let_go(self) -> None:
+    def detach(self) -> None:
         """From now on the program outlives this process."""
         pipe = self._process.stdin
         assert pipe is not None
@@ -130,7 +130,7 @@ class Child:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
-        self.let_go()
+        self.detach()
 
 
 def identity(pid: int) -> str | None:

@@ -38,9 +38,9 @@ class RunningBroker:
 @dataclass(frozen=True)
 class StartedBroker:
     broker: RunningBroker
-    already: bool
+    was_running: bool
     """It ran already before this call."""
-    made: tuple[str, ...]
+    created_topics: tuple[str, ...]
     """Topics that were created; the other requested ones existed already."""
 
 
@@ -78,7 +78,7 @@ def start(
             raise SetupError("the Kafka broker ended as soon as it had started", hint=f"its log is {broker.log}")
         started_broker = RunningBroker(pid, process_identity, broker.port, str(broker.data_dir), time.time())
         _write_record(started_broker)
-        broker.let_go()
+        broker.detach()
         return StartedBroker(started_broker, False, _create_topics(started_broker, topics))
 
 

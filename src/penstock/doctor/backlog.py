@@ -38,14 +38,14 @@ class Point:
     """Offsets of topics, or versions of tables, summed over everything that the table reads."""
 
     time_ms: int
-    came: int
+    source_end: int
     """The end of the source."""
-    read: int
+    position: int
     """The position of the table."""
 
     @property
     def lag(self) -> int:
-        return max(0, self.came - self.read)
+        return max(0, self.source_end - self.position)
 
 
 @dataclass(frozen=True)
@@ -61,18 +61,18 @@ class Trend:
         return max(0.001, (self.points[-1].time_ms - self.points[0].time_ms) / 1000)
 
     @property
-    def came(self) -> float:
+    def arrival_rate(self) -> float:
         """Arrivals per second."""
-        return (self.points[-1].came - self.points[0].came) / self.seconds
+        return (self.points[-1].source_end - self.points[0].source_end) / self.seconds
 
     @property
-    def read(self) -> float:
-        return (self.points[-1].read - self.points[0].read) / self.seconds
+    def read_rate(self) -> float:
+        return (self.points[-1].position - self.points[0].position) / self.seconds
 
     @property
     def grows(self) -> bool:
         """From the first to the last point, and at the end: a table catching up after a pause has more lag, too."""
-        tolerance = max(self.batch, (self.points[-1].came - self.points[0].came) // _NOISE)
+        tolerance = max(self.batch, (self.points[-1].source_end - self.points[0].source_end) // _NOISE)
         last_lag = self.points[-1].lag
         return last_lag - self.points[0].lag > tolerance and last_lag > self.points[-2].lag
 
@@ -98,7 +98,7 @@ def trend_of(points: Sequence[Point], batch_seconds: float, least: int) -> Trend
     if len(points) < 2 or points[0].time_ms >= points[-1].time_ms:
         return None
     trend = Trend(tuple(points))
-    return replace(trend, batch=max(least, round(2 * batch_seconds * trend.came)))
+    return replace(trend, batch=max(least, round(2 * batch_seconds * trend.arrival_rate)))
 
 
 # What a table has not read yet of its topics: how much, since when, and whether it grows.
@@ -252,7 +252,7 @@ class Runner:
     table: str
     trigger: TriggerPlan
     alive: bool
-    most: str = ""
+    batch_limit: str = ""
     """The limit of its batches as the project file writes it; empty if there is none."""
 
 
@@ -319,16 +319,16 @@ def check_trend(runner: Runner, backlog: Backlog) -> Check:
         return check.ok(f"{lag_text}; too few batches to say more")
     first, last = trend.points[0], trend.points[-1]
     text = (
-        f"{lag_text}: {rate(trend.came)} {units} came and {rate(trend.read)} were read over the last "
+        f"{lag_text}: {rate(trend.arrival_rate)} {units} came and {rate(trend.read_rate)} were read over the last "
         f"{span(trend.seconds)}"
     )
     if trend.grows:
         return check.warn(
             f"{text}; after a batch {count(first.lag, backlog.unit)} were left then, and now {last.lag:,}",
-            _speed_up(runner) + (f"; raise {runner.most} if batches are full" if runner.most else ""),
+            _speed_up(runner) + (f"; raise {runner.batch_limit} if batches are full" if runner.batch_limit else ""),
         )
-    if trend.read > trend.came and last.lag > 1:
-        return check.ok(f"{text}: caught up in about {span(last.lag / (trend.read - trend.came))}")
+    if trend.read_rate > trend.arrival_rate and last.lag > 1:
+        return check.ok(f"{text}: caught up in about {span(last.lag / (trend.read_rate - trend.arrival_rate))}")
     return check.ok(text)
 
 

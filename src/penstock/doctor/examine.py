@@ -123,23 +123,23 @@ def backlog_of(snapshot: TableSnapshot, answer: ClusterAnswer | None, context: C
     if snapshot.entry is None:
         return Backlog(None, unknown=f"the table is {status.state}")
     if (source := snapshot.table.topics) is not None:
-        if answer is None or answer.held.problem:
-            return Backlog(None, unknown=answer.held.problem if answer else "no broker was asked")
-        lags = partition_lags(offsets_of(status), answer.held)
-        return kafka_backlog(source, lags, answer.held, snapshot.lately, timeout=context.timeout)
+        if answer is None or answer.offsets.problem:
+            return Backlog(None, unknown=answer.offsets.problem if answer else "no broker was asked")
+        lags = partition_lags(offsets_of(status), answer.offsets)
+        return kafka_backlog(source, lags, answer.offsets, snapshot.recent_commits, timeout=context.timeout)
     if snapshot.table.files is not None:
         return Backlog(status.lag, "file", status.lag_unknown)
     if "upstream" in snapshot.unknown:
         return Backlog(None, "commit", snapshot.unknown["upstream"])
-    return delta_backlog(snapshot.upstreams, snapshot.readings, snapshot.lately)
+    return delta_backlog(snapshot.upstreams, snapshot.upstream_logs, snapshot.recent_commits)
 
 
 @dataclass(frozen=True)
 class TableEvidence:
     """What the checks of a table are based on."""
 
-    seen: TableSnapshot
-    asked: ClusterAnswer | None
+    snapshot: TableSnapshot
+    cluster_answer: ClusterAnswer | None
     """The answer of its cluster; None if it reads and writes no topic."""
     backlog: Backlog
     context: Context
@@ -148,77 +148,81 @@ class TableEvidence:
 def table_checks(evidence: TableEvidence) -> Iterator[Check]:
     for check in TABLE_CHECKS:
         yield from check(evidence)
-    if evidence.seen.entry is not None:
+    if evidence.snapshot.entry is not None:
         for check in LEDGER_CHECKS:
             yield from check(evidence)
 
 
 def _state_checks(evidence: TableEvidence) -> Iterator[Check]:
-    yield rejected.state(evidence.seen.status)
+    yield rejected.state(evidence.snapshot.status)
 
 
 def _ledger_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot = evidence.seen
+    snapshot = evidence.snapshot
     if snapshot.entry is None and "ledger" in snapshot.unknown:
         yield CheckSubject("table.checkpoint", snapshot.table.name).unknown(snapshot.unknown["ledger"])
 
 
 def _checkpoint_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, context = evidence.seen, evidence.context
+    snapshot, context = evidence.snapshot, evidence.context
     alive = snapshot.status.state in ALIVE
     yield files.checkpoint(
-        snapshot.table, _checkpoint_reader(snapshot, context), snapshot.lately, alive=alive, local=context.plan.local
+        snapshot.table,
+        _checkpoint_reader(snapshot, context),
+        snapshot.recent_commits,
+        alive=alive,
+        local=context.plan.local,
     )
 
 
 def _foreign_checks(evidence: TableEvidence) -> Iterator[Check]:
-    yield rejected.foreign(evidence.seen.status, evidence.seen.lately)
+    yield rejected.foreign(evidence.snapshot.status, evidence.snapshot.recent_commits)
 
 
 def _silence_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, now_ms = evidence.seen, evidence.context.now_ms
-    silence = _silence_evidence(snapshot, evidence.asked)
-    yield rejected.silent(snapshot.status, silence, evidence.backlog, snapshot.lately, snapshot.pause, now_ms)
+    snapshot, now_ms = evidence.snapshot, evidence.context.now_ms
+    silence = _silence_evidence(snapshot, evidence.cluster_answer)
+    yield rejected.silent(snapshot.status, silence, evidence.backlog, snapshot.recent_commits, snapshot.pause, now_ms)
 
 
 def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
     """A broker that is away is a finding of the project; here its checks are unknown."""
-    snapshot, answer, backlog, context = evidence.seen, evidence.asked, evidence.backlog, evidence.context
+    snapshot, answer, backlog, context = evidence.snapshot, evidence.cluster_answer, evidence.backlog, evidence.context
     table, source, sends = snapshot.table, topics_of(snapshot.table), snapshot.table.topics is None
     if source is None:
         return
-    if answer is None or answer.held.problem:
-        problem = answer.held.problem if answer is not None else None
+    if answer is None or answer.offsets.problem:
+        problem = answer.offsets.problem if answer is not None else None
         for name in ("kafka.topics",) if sends else ("kafka.topics", "kafka.retention"):
             yield CheckSubject(name, table.name).unknown(problem or "no broker was asked")
         return
     if sends:
-        yield topics.topics(topics.Subscription(table.name, source, {}, {}, sends=True), answer.held, answer.names)
+        yield topics.topics(topics.Subscription(table.name, source, {}, {}, sends=True), answer.offsets, answer.names)
         return
     ids = snapshot.entry.topics if snapshot.entry is not None else {}
     subscribed = topics.Subscription(table.name, source, offsets_of(snapshot.status), ids)
-    yield topics.topics(subscribed, answer.held, answer.names)
+    yield topics.topics(subscribed, answer.offsets, answer.names)
     yield topics.partitions(
         subscribed,
-        answer.held,
+        answer.offsets,
         context.plan.parallelism,
-        usual_seconds=snapshot.lately.usual_seconds,
+        usual_seconds=snapshot.recent_commits.usual_seconds,
         trigger_seconds=table.trigger.seconds,
     )
     if snapshot.entry is None:
         return
-    if answer.kept_unknown is not None:
+    if answer.retention_unknown is not None:
         yield CheckSubject("kafka.retention", table.name).unknown(
-            f"how long the topics keep their records is not known: {answer.kept_unknown}",
+            f"how long the topics keep their records is not known: {answer.retention_unknown}",
             "give the user of the cluster the right DescribeConfigs on its topics",
         )
         return
-    unread = [partition for partition in backlog.partitions if partition.topic in answer.kept]
+    unread = [partition for partition in backlog.partitions if partition.topic in answer.retention]
     if not unread:  # its topics are gone, which kafka.topics says
         return
     reader = replace(_topic_reader(snapshot, backlog, context), bootstrap=source.address)
-    yield retention(reader, unread, answer.kept, context.now_ms)
-    yield from compaction(reader, unread, answer.kept, context.now_ms)
+    yield retention(reader, unread, answer.retention, context.now_ms)
+    yield from compaction(reader, unread, answer.retention, context.now_ms)
 
 
 def _topic_reader(snapshot: TableSnapshot, backlog: Backlog, context: Context) -> TopicReader:
@@ -228,8 +232,8 @@ def _topic_reader(snapshot: TableSnapshot, backlog: Backlog, context: Context) -
     return TopicReader(
         table=snapshot.table.name,
         due=due,
-        due_said=f"{deadline} of {span(due)}",
-        worse=_worse_reason(snapshot, backlog, context),
+        due_text=f"{deadline} of {span(due)}",
+        lag_grows_because=_worse_reason(snapshot, backlog, context),
         pause=snapshot.pause,
         merges=snapshot.table.write.merge is not None,
     )
@@ -248,9 +252,9 @@ def _worse_reason(snapshot: TableSnapshot, backlog: Backlog, context: Context) -
 def _silence_evidence(snapshot: TableSnapshot, answer: ClusterAnswer | None) -> rejected.SilenceEvidence:
     source = snapshot.table.topics
     records_held = newest_ms = None
-    if source is not None and answer is not None and not answer.held.problem:
-        topics_read = {place.topic for place in snapshot.status.places} | set(source.topics)
-        latest, earliest = answer.held.latest, answer.held.earliest
+    if source is not None and answer is not None and not answer.offsets.problem:
+        topics_read = {place.topic for place in snapshot.status.partition_lags} | set(source.topics)
+        latest, earliest = answer.offsets.latest, answer.offsets.earliest
         records_held = sum(latest[t][p] - earliest[t][p] for t in topics_read if t in latest for p in latest[t])
         newest_ms = max(
             (time_ms for t in topics_read for time_ms in answer.newest_ms.get(t, {}).values()), default=None
@@ -261,7 +265,7 @@ def _silence_evidence(snapshot: TableSnapshot, answer: ClusterAnswer | None) -> 
 
 
 def _upstream_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, context = evidence.seen, evidence.context
+    snapshot, context = evidence.snapshot, evidence.context
     for upstream in snapshot.upstreams:
         yield delta_retention(snapshot.table.name, upstream, snapshot.pause, context.now_ms)
     if "upstream" in snapshot.unknown:
@@ -269,17 +273,17 @@ def _upstream_checks(evidence: TableEvidence) -> Iterator[Check]:
 
 
 def _pace_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, backlog, context = evidence.seen, evidence.backlog, evidence.context
+    snapshot, backlog, context = evidence.snapshot, evidence.backlog, evidence.context
     table = snapshot.table
     runner = pace_checks.Runner(table.name, table.trigger, snapshot.status.state in ALIVE, table.source.batch_limit)
-    if snapshot.lately.batches:
-        yield pace_checks.batches(runner, snapshot.lately)
+    if snapshot.recent_commits.batches:
+        yield pace_checks.batches(runner, snapshot.recent_commits)
     yield from pace_checks.sla(runner, backlog, context.now_ms)
     yield pace_checks.check_trend(runner, backlog)
 
 
 def _file_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, name = evidence.seen, evidence.seen.table.name
+    snapshot, name = evidence.snapshot, evidence.snapshot.table.name
     if snapshot.layout is None:
         yield CheckSubject("table.files", name).unknown(snapshot.unknown.get("layout", "its log does not tell"))
     else:
@@ -288,7 +292,7 @@ def _file_checks(evidence: TableEvidence) -> Iterator[Check]:
 
 
 def _row_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, name = evidence.seen, evidence.seen.table.name
+    snapshot, name = evidence.snapshot, evidence.snapshot.table.name
     if snapshot.rejected is not None:
         yield rejected.quarantine(name, snapshot.rejected)
     elif "quarantine" in snapshot.unknown:
@@ -407,7 +411,7 @@ def _ask_clusters(snapshots: Sequence[TableSnapshot], say: Say) -> dict[RequestK
 
 
 def _machine_checks(plan: Plan, snapshots: Sequence[TableSnapshot]) -> Iterator[Check]:
-    daily = [snapshot.daily for snapshot in snapshots if snapshot.daily is not None]
+    daily = [snapshot.daily_growth for snapshot in snapshots if snapshot.daily_growth is not None]
     temporary_folders = plan.conf.get("spark.local.dir", tempfile.gettempdir()).split(",")
     places = [DiskPlace("temporary files", path) for path in temporary_folders]
     if plan.local:
@@ -444,7 +448,7 @@ def _cluster_checks(
             tables_by_cluster.setdefault(name, []).append(snapshot.table.name)
             answers_by_cluster.setdefault(name, []).append(answers_by_question[request_key(source)])
     for name, address in addresses.items():
-        problem = next((answer.held.problem for answer in answers_by_cluster[name] if answer.held.problem), None)
+        problem = next((answer.offsets.problem for answer in answers_by_cluster[name] if answer.offsets.problem), None)
         yield check_broker(name, address, problem, tables_by_cluster[name])
     all_answers = [answer for cluster_answers in answers_by_cluster.values() for answer in cluster_answers]
     yield from consumers(
@@ -452,9 +456,11 @@ def _cluster_checks(
         sum(len(_partitions_read(snapshot)) for snapshot in snapshots),
     )
     newest_records = {topic: newest for answer in all_answers for topic, newest in _newest_records(answer).items()}
-    unknown = next((reason for answer in all_answers if (reason := answer.held.problem or answer.newest_unknown)), None)
+    unknown = next(
+        (reason for answer in all_answers if (reason := answer.offsets.problem or answer.newest_unknown)), None
+    )
     yield skew(
-        {snapshot.table.name: snapshot.lately.newest_ms for snapshot in snapshots},
+        {snapshot.table.name: snapshot.recent_commits.newest_ms for snapshot in snapshots},
         newest_records,
         time.time() * 1000,
         unknown,
@@ -463,12 +469,12 @@ def _cluster_checks(
 
 def _partitions_read(snapshot: TableSnapshot) -> Sequence[TopicPlace]:
     """The partitions of topics that a table reads; empty for other sources."""
-    return snapshot.status.places if snapshot.table.topics is not None else ()
+    return snapshot.status.partition_lags if snapshot.table.topics is not None else ()
 
 
 def _newest_records(answer: ClusterAnswer) -> dict[str, Newest]:
     return {
-        topic: Newest(max(times.values()), topic in answer.kept and answer.kept[topic].by_broker)
+        topic: Newest(max(times.values()), topic in answer.retention and answer.retention[topic].by_broker)
         for topic, times in answer.newest_ms.items()
         if times
     }

@@ -83,7 +83,7 @@ _MANY_OLDER = 20
 class CheckpointState:
     """A checkpoint and the ledger entry, read at the same moment."""
 
-    found: Checkpoint | None
+    checkpoint: Checkpoint | None
     entry: Entry
 
 
@@ -106,15 +106,15 @@ def checkpoint(
         return check.ok("there is no table yet, and so no checkpoint")
     stateful = table.stream is not None
     try:
-        reason = why_rebuild(step.found, step.entry, stateful=stateful)
+        reason = why_rebuild(step.checkpoint, step.entry, stateful=stateful)
         if reason is not None and alive and (second_step := read()) is not None:
-            reason = why_rebuild(second_step.found, second_step.entry, stateful=stateful)
+            reason = why_rebuild(second_step.checkpoint, second_step.entry, stateful=stateful)
     except TableChanged as error:
         return check.red(error.message, error.hint or "")
-    if local and recent_commits.opened >= _MANY_GENERATIONS:
+    if local and recent_commits.generations_opened >= _MANY_GENERATIONS:
         return check.warn(
-            f"{recent_commits.opened} generations were opened in the last {recent_commits.commits} commits: two "
-            "projects, or two versions of one, seem to take turns at this table",
+            f"{recent_commits.generations_opened} generations were opened in the last {recent_commits.commits} "
+            "commits: two projects, or two versions of one, seem to take turns at this table",
             f"`penstock history {table.name}` shows what each of them says; let only one project have the table",
         )
     if reason is None:
@@ -124,7 +124,7 @@ def checkpoint(
             f"it holds Spark's state of this table and cannot be made again: {reason}",
             f"put it back; or begin anew: `penstock checkpoints reset {table.name} --to starting`",
         )
-    if step.found is not None and step.found.marker is not None and "belongs to" in reason:
+    if step.checkpoint is not None and step.checkpoint.marker is not None and "belongs to" in reason:
         return check.warn(
             f"it is another's: {reason}",
             f"nothing is lost: `penstock run {table.name}` makes it again from the ledger. Find out who put it there: "

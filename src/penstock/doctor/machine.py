@@ -153,7 +153,7 @@ _HEAP = re.compile(r"\s*(\d+)\s*([bkmgt]?)b?\s*", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class DiskPlace:
-    what: str
+    label: str
     """`the lake`, `temporary files` …"""
     path: str
     daily: int | None = None
@@ -162,7 +162,7 @@ class DiskPlace:
 
 def disk_room(place: DiskPlace, disk: Disk | None) -> Check:
     check = CheckSubject("disk.room")
-    place_text = f"{place.what} ({place.path})"
+    place_text = f"{place.label} ({place.path})"
     if disk is None:
         return check.unknown(f"{place_text}: its disk cannot be looked at")
     free_share = disk.free / disk.total if disk.total else 0.0

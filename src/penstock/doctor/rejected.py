@@ -55,7 +55,7 @@ class Rescued:
 
     rows: int
     """Rows with fields that the schema does not name."""
-    of: int
+    total_rows: int
     batches: int
 
 
@@ -81,11 +81,11 @@ def quarantine(table: str, rejected: Rejected) -> Check:
 
 def rescued(table: str, result: Rescued) -> Check:
     check = CheckSubject("schema.rescued", table)
-    text = f"{result.rows:,} of {result.of:,} rows of the last {count(result.batches, 'batch', 'batches')}"
+    text = f"{result.rows:,} of {result.total_rows:,} rows of the last {count(result.batches, 'batch', 'batches')}"
     if not result.rows:
         return check.ok(f"{text} have fields that the schema does not name")
     fix = f"the fields are in the column {_COLUMN} of {table}: name those that matter in its schema"
-    if result.rows >= MANY_ROWS_SHARE * result.of:
+    if result.rows >= MANY_ROWS_SHARE * result.total_rows:
         return check.warn(f"{text} have fields that the schema does not name", fix)
     return check.note(f"{text} have fields that the schema does not name", fix)
 
@@ -226,7 +226,7 @@ class SilenceEvidence:
     trigger: TriggerPlan
     starting: str
     """The value of `starting`."""
-    held: int | None = None
+    records_held: int | None = None
     """Records that its topics hold in total; None for other sources, or if unknown."""
     newest_ms: int | None = None
     """Time of the newest record of its topics."""
@@ -310,7 +310,7 @@ def _check_without_lag(check: CheckSubject, status: Status, evidence: SilenceEvi
                 f"; the newest record of its topics is {span(max(0.0, (now_ms - evidence.newest_ms) / 1000))} old"
             )
         return check.ok(f"all is read, {count(status.rows, 'row')} so far{newest_text}")
-    if evidence.held == 0:
+    if evidence.records_held == 0:
         return check.note("the table is empty, and so are its topics: nobody has written to them")
     if status.batch:
         return check.note(
@@ -318,10 +318,10 @@ def _check_without_lag(check: CheckSubject, status: Status, evidence: SilenceEvi
             "without data",
             f"`penstock history {status.table}` shows what each of them read",
         )
-    if evidence.held and evidence.starting == "latest":
+    if evidence.records_held and evidence.starting == "latest":
         return check.note(
             f"the table is empty: it began with what came after it was made (starting: latest), and nothing did; its "
-            f"topics hold {count(evidence.held, 'record')} from before",
+            f"topics hold {count(evidence.records_held, 'record')} from before",
             f"`penstock checkpoints reset {status.table} --to earliest` reads those too",
         )
     return check.note(f"the table is empty, and nothing waits (starting: {evidence.starting})")
@@ -332,11 +332,11 @@ def foreign(status: Status, recent_commits: RecentCommits) -> Check:
     check = CheckSubject("table.foreign", status.table)
     if status.state == NOT_CREATED:
         return check.ok("there is no table yet")
-    if recent_commits.doubled:
-        first, second = recent_commits.doubled[0]
+    if recent_commits.duplicates:
+        first, second = recent_commits.duplicates[0]
         return check.red(
-            f"{count(len(recent_commits.doubled), 'batch', 'batches')} written twice: versions {first} and {second}"
-            + (" and others" if len(recent_commits.doubled) > 1 else ""),
+            f"{count(len(recent_commits.duplicates), 'batch', 'batches')} written twice: versions {first} and {second}"
+            + (" and others" if len(recent_commits.duplicates) > 1 else ""),
             f"two processes wrote without a common lock: stop one; `penstock verify {status.table}` names the doubled "
             "rows",
         )
@@ -348,12 +348,12 @@ def foreign(status: Status, recent_commits: RecentCommits) -> Check:
             "decided what follows: the table stops at its next batch",
             f"`penstock checkpoints reset {status.table} --to ledger` accepts it; docs/recovery.md has the ways on",
         )
-    if recent_commits.appended:
-        rows = sum(commit.rows for commit in recent_commits.appended)
+    if recent_commits.foreign_appends:
+        rows = sum(commit.rows for commit in recent_commits.foreign_appends)
         return check.warn(
-            f"{count(rows, 'row')} were added by others in {count(len(recent_commits.appended), 'commit')} of the last "
-            f"{recent_commits.commits} (version "
-            f"{listed((str(commit.version) for commit in recent_commits.appended), 3)})",
+            f"{count(rows, 'row')} were added by others in {count(len(recent_commits.foreign_appends), 'commit')} of "
+            f"the last {recent_commits.commits} (version "
+            f"{listed((str(commit.version) for commit in recent_commits.foreign_appends), 3)})",
             f"`penstock verify {status.table}` names what is doubled; let nobody else write to the table",
         )
     return check.ok(f"the last {count(recent_commits.commits, 'commit')} are Penstock's own or changed no row")

@@ -39,8 +39,8 @@ class TopicReader:
     table: str
     due: float = 0.0
     """Seconds within which what arrives now has to be read: its trigger, or its SLA."""
-    due_said: str = ""
-    worse: str = ""
+    due_text: str = ""
+    lag_grows_because: str = ""
     """Why waiting will not help: its lag grows, or nobody runs it. Empty if it keeps up."""
     pause: Pause | None = None
     bootstrap: str = ""
@@ -99,7 +99,7 @@ def _check_waiting(
     assert partition.oldest_ms is not None
     age = (now_ms - partition.oldest_ms) / 1000
     keeps = (settings[partition.topic].retention_ms or 0) / 1000
-    worse_text = f", and {reader.worse}" if reader.worse else ""
+    worse_text = f", and {reader.lag_grows_because}" if reader.lag_grows_because else ""
     text = (
         f"{count(unread_records, 'record')} not read yet{worse_text}; the oldest, in {partition.name}, is {span(age)} "
         f"old and kept for {span(keeps)}: "
@@ -110,10 +110,10 @@ def _check_waiting(
         return check.red(f"{text}Kafka may delete it at any moment", run_it)
     text += f"at the earliest in {span(seconds_left)} it is deleted"
     if seconds_left < reader.due:
-        return check.red(f"{text}, before {reader.due_said}", run_it)
-    if seconds_left < HOUR and reader.worse:
+        return check.red(f"{text}, before {reader.due_text}", run_it)
+    if seconds_left < HOUR and reader.lag_grows_because:
         return check.red(text, run_it)
-    if seconds_left < min(DAY, keeps / 2) and reader.worse:
+    if seconds_left < min(DAY, keeps / 2) and reader.lag_grows_because:
         return check.warn(text, run_it)
     if len(dated_partitions) < len(behind):
         return check.note(
@@ -133,7 +133,7 @@ def _check_arriving(
         reader, shortest.topic, max(7 * DAY, 2 * (reader.pause.seconds if reader.pause else 0), 2 * reader.due)
     )
     if keeps < reader.due:
-        return check.red(f"{text}, less than {reader.due_said}: records go between two batches", keep_longer)
+        return check.red(f"{text}, less than {reader.due_text}: records go between two batches", keep_longer)
     if reader.pause is not None and keeps < reader.pause.seconds:
         return check.warn(
             f"{text}, less than the longest pause of the table, {span(reader.pause.seconds)} (before version "
@@ -170,7 +170,7 @@ def _check_size_limit(
         f"; before the table's position in {partition.name} lie {count(records_before, 'record')}, "
         f"{rate(per_second or 0)} come: if the partition is full, that is {span(seconds_left)}"
     )
-    if partition.lag and (seconds_left < reader.due or (seconds_left < HOUR and reader.worse)):
+    if partition.lag and (seconds_left < reader.due or (seconds_left < HOUR and reader.lag_grows_because)):
         return check.red(text, f"`penstock run {reader.table}`; or give the topic more room (retention.bytes)")
     return check.note(text)
 

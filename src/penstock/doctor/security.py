@@ -47,7 +47,7 @@ class PlainSecret:
     place: str
     """file:line"""
     key: str
-    what: str
+    kind: str
 
 
 def in_clear(document: Document) -> Iterator[PlainSecret]:
@@ -55,7 +55,7 @@ def in_clear(document: Document) -> Iterator[PlainSecret]:
     for path, value in _leaves(document.tree, ()):
         kind = _kind_of_secret(path, value)
         if kind is not None:
-            line, _ = document.place(path)
+            line, _ = document.position(path)
             yield PlainSecret(f"{document.file}:{line}", ".".join(map(str, path)), kind)
 
 
@@ -70,7 +70,7 @@ def plain(secrets: list[PlainSecret], *, readable: bool) -> Check:
     check = CheckSubject("secrets.plain")
     if not secrets:
         return check.ok("no secret stands in the project file")
-    places = listed((f"{secret.place} ({secret.key}: {secret.what})" for secret in secrets), 4)
+    places = listed((f"{secret.place} ({secret.key}: {secret.kind})" for secret in secrets), 4)
     text = f"{count(len(secrets), 'secret')} in the project file in clear: {places}"
     fix = "write ${env:NAME} or ${file:path} there, and change the secret: it is in every copy of the file"
     if readable:

@@ -33,7 +33,7 @@ class RecentBatch:
     version: int
     generation: int
     number: int
-    began_ms: int
+    planned_ms: int
     """When Spark planned it."""
     committed_ms: int
     rows: int
@@ -43,7 +43,7 @@ class RecentBatch:
     @property
     def seconds(self) -> float:
         """For a batch that was repeated after a stop, this includes the pause."""
-        return max(0.0, (self.committed_ms - self.began_ms) / 1000)
+        return max(0.0, (self.committed_ms - self.planned_ms) / 1000)
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class RecentCommits:
     """The recent commits of a table, newest first."""
 
     batches: tuple[RecentBatch, ...] = ()
-    appended: tuple[Commit, ...] = ()
+    foreign_appends: tuple[Commit, ...] = ()
     """Commits of others that added rows since the ledger began."""
-    doubled: tuple[tuple[int, int], ...] = ()
+    duplicates: tuple[tuple[int, int], ...] = ()
     """Versions that hold the same batch, both with rows."""
-    opened: int = 0
+    generations_opened: int = 0
     """How many generations were opened."""
     commits: int = 0
     newest_ms: int | None = None
@@ -79,13 +79,13 @@ def read_recent_commits(log: RecentLog, commits: int = COMMITS) -> RecentCommits
     )
     return RecentCommits(
         batches=tuple(_without_repeats(batches)),
-        appended=tuple(
+        foreign_appends=tuple(
             commit
             for commit in read_commits
             if commit.origin is Origin.FOREIGN_APPEND and commit.version > genesis_version
         ),
-        doubled=tuple(_doubled_batches(ledger_commits)),
-        opened=sum(commit.entry is not None and commit.entry.kind == "open" for commit in ledger_commits),
+        duplicates=tuple(_doubled_batches(ledger_commits)),
+        generations_opened=sum(commit.entry is not None and commit.entry.kind == "open" for commit in ledger_commits),
         commits=len(read_commits),
         newest_ms=(read_commits[0].timestamp_ms or None) if read_commits else None,
     )
@@ -98,7 +98,7 @@ def _batch(commit: Commit) -> RecentBatch:
         version=commit.version,
         generation=entry.generation,
         number=entry.batch,
-        began_ms=entry.pins.time_ms,
+        planned_ms=entry.pins.time_ms,
         committed_ms=commit.timestamp_ms,
         rows=commit.rows,
         before=entry.before,

@@ -46,12 +46,12 @@ class TableSnapshot:
     table: TablePlan
     status: Status
     entry: Entry | None = None
-    lately: RecentCommits = field(default_factory=RecentCommits)
+    recent_commits: RecentCommits = field(default_factory=RecentCommits)
     pause: Pause | None = None
     layout: StoredLayout | None = None
-    daily: int | None = None
+    daily_growth: int | None = None
     """Bytes by which the table and its quarantine grew in the last day."""
-    readings: tuple[UpstreamLog, ...] = ()
+    upstream_logs: tuple[UpstreamLog, ...] = ()
     upstreams: tuple[UpstreamFacts, ...] = ()
     rejected: Rejected | None = None
     rescued: Rescued | None = None
@@ -94,11 +94,11 @@ def read_snapshot(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> 
         table=table,
         status=status,
         entry=entry,
-        lately=recent_commits,
+        recent_commits=recent_commits,
         pause=try_to("pause", lambda: longest_pause(log)),
         layout=try_to("layout", lambda: read_layout(store, table.uri, log.newest())),
-        daily=try_to("daily", lambda: _daily_growth(table, store, now_ms)),
-        readings=tuple(open_upstreams),
+        daily_growth=try_to("daily", lambda: _daily_growth(table, store, now_ms)),
+        upstream_logs=tuple(open_upstreams),
         upstreams=tuple(upstreams),
         rejected=try_to("quarantine", lambda: read_rejected(table, store, now_ms)) if table.may_reject else None,
         rescued=try_to("rescued", lambda: _rescued(store, table, recent_commits)) if rescues_fields else None,

@@ -47,10 +47,10 @@ class TopicRetention:
 
 @dataclass(frozen=True)
 class ClusterAnswer:
-    held: TopicOffsets = field(default_factory=TopicOffsets)
+    offsets: TopicOffsets = field(default_factory=TopicOffsets)
     """`held.problem` is set, and all else empty, if no broker answered."""
-    kept: Mapping[str, TopicRetention] = field(default_factory=dict)
-    kept_unknown: str | None = None
+    retention: Mapping[str, TopicRetention] = field(default_factory=dict)
+    retention_unknown: str | None = None
     newest_ms: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Topic -> partition -> time of its newest record, in ms."""
     newest_unknown: str | None = None

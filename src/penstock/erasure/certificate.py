@@ -52,10 +52,10 @@ def document(plan: Plan, result: ErasureResult) -> dict[str, Any]:
             for reader in result.readers
         ],
         "elsewhere": {
-            "files_searched": result.elsewhere.files,
-            "logs_cleaned": list(result.elsewhere.masked),
-            "still_named": list(result.elsewhere.held),
-            "folders_of_no_table": list(result.elsewhere.strangers),
+            "files_searched": result.output_search.files,
+            "logs_cleaned": list(result.output_search.masked),
+            "still_named": list(result.output_search.held),
+            "folders_of_no_table": list(result.output_search.foreign_tables),
         },
         "search": {
             "files": result.search.files,
@@ -82,9 +82,9 @@ def document(plan: Plan, result: ErasureResult) -> dict[str, Any]:
 def _place_document(place: ErasedPlace) -> dict[str, Any]:
     return {
         "table": place.name,
-        "holds_names_in": list(place.where),
+        "holds_names_in": list(place.columns),
         "rows_found": place.rows,
-        "rows_only_marked": place.marked,
+        "rows_only_marked": place.rows_marked_deleted,
         "rows_are": "redacted" if place.redacted else "deleted",
         "files_rewritten": place.files,
         "commits": [
@@ -93,11 +93,11 @@ def _place_document(place: ErasedPlace) -> dict[str, Any]:
         ],
         "files_removed": place.removed_files,
         "bytes_removed": place.removed_bytes,
-        "files_waiting_for": dict(place.needed),
+        "files_waiting_for": dict(place.needed_by),
         "log": {"files_rewritten": place.log_rewritten, "files_removed": place.log_removed},
         "proof": {
             "files_decoded": place.decoded,
-            "rows_left": place.left,
+            "rows_left": place.rows_left,
             "log_files_read": place.log_files,
             "log_files_left": list(place.log_left),
         },

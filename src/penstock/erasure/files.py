@@ -44,11 +44,11 @@ class UnlistedFiles:
     place: str
     files: int = 0
     """Files that were decoded."""
-    held: int = 0
+    subject_rows: int = 0
     """Rows of the subject in them."""
     removed: tuple[str, ...] = ()
     bytes: int = 0
-    needed: Mapping[str, int] = field(default_factory=dict)
+    needed_by: Mapping[str, int] = field(default_factory=dict)
     """By reader: the number of files with the subject that it still needs."""
 
 
@@ -76,11 +76,11 @@ def remove_files_with_names(plan: Plan, work: TableSession, table: KnownTable, s
     version are only used to learn which values belong to others; those files stay."""
 
     def files_with_names(searched: Mapping[str, FileSeen]) -> list[str]:
-        broken = {name for name, file_seen in searched.items() if file_seen.trouble not in (None, DELETED)}
+        broken = {name for name, file_seen in searched.items() if file_seen.error not in (None, DELETED)}
         return [
             name
             for name, file_seen in searched.items()
-            if name in broken or any(search.holds(table, hit) for hit in file_seen.seen)
+            if name in broken or any(search.holds(table, hit) for hit in file_seen.hits)
         ]
 
     place = next(
@@ -111,9 +111,9 @@ def _search_unlisted(
     listing = work.store.listing(table.uri)
     data = {name: file for name, file in listing.items() if name.endswith(".parquet") and not _is_log_file(name)}
     active = {within(name, table.uri) for name in Rewrite(work.spark.newSession(), table.uri).files}
-    search.learn_alike(table, search.data(table, [name for name in data if name in active], data))
+    search.learn_alike(table, search.search_table(table, [name for name in data if name in active], data))
     unlisted = [name for name in data if name not in active]
-    return search.data(table, unlisted, data), {name: data[name].size for name in unlisted}
+    return search.search_table(table, unlisted, data), {name: data[name].size for name in unlisted}
 
 
 def _remove_empty_partitions(uri: str) -> None:
@@ -143,7 +143,7 @@ def _read_unlisted(work: TableSession, place: MaintainedTable, find: Find, earli
     active = {within(name, place.uri) for name in rewrite.files}
     unlisted = [name for name in listing if name.endswith(".parquet") and name not in active and not _is_log_file(name)]
     readable = frozenset(name for name in unlisted if "://" in place.uri or is_complete_parquet(place.uri, name))
-    counts = dict(earlier.held) | rewrite.held_beside(find, [name for name in readable if name not in earlier.whole])
+    counts = dict(earlier.held) | rewrite.count_unlisted(find, [name for name in readable if name not in earlier.whole])
     with_subject = {name: count for name, count in counts.items() if name in readable}
     return _UnlistedFiles(tuple(unlisted), readable, with_subject, {name: listing[name].size for name in unlisted})
 
@@ -176,7 +176,7 @@ def _files_needed(
     needed: dict[str, set[str]] = {}
     for need in needs(plan, work.table, place, work.store, now_ms()) if candidates else ():
         files = set(candidates) & files_needed(work.store, place.uri, [need]).keys()
-        needed[need.who] = needed.get(need.who, set()) | files
+        needed[need.reader] = needed.get(need.reader, set()) | files
     return needed
 
 
@@ -208,8 +208,8 @@ def search_current(
     for place, subjects in places_to_search(work.table, work.store, matcher).items():
         if DeltaLog(work.store, place.uri, place.name).versions():
             rewrite = Rewrite(spark.newSession(), place.uri)
-            searched = rewrite.look(subject_condition(work.table, subjects, matcher))
-            places[place.name] = (len(searched.seen), searched.held)
+            searched = rewrite.find_subject(subject_condition(work.table, subjects, matcher))
+            places[place.name] = (len(searched.names), searched.subject_rows)
     return places
 
 
@@ -232,7 +232,7 @@ class OutputSearch:
     """Logs in which a name was overwritten."""
     held: tuple[str, ...] = ()
     """Files that still have a name."""
-    strangers: tuple[str, ...] = ()
+    foreign_tables: tuple[str, ...] = ()
     """Folders of the lake that belong to no table of the project."""
 
 
@@ -240,7 +240,7 @@ def clean_output(
     plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Sequence[str], *, mask: bool
 ) -> OutputSearch:
     """`folders` are those of the tables. Names that stay in files are found later by `LakeSearch.everything`."""
-    unambiguous = [needle for needle in needles if needle.telling]
+    unambiguous = [needle for needle in needles if needle.is_unambiguous]
     masked: list[str] = []
     files = 0
     for path in _local_files(plan, folders):

@@ -66,10 +66,10 @@ class ErasedPlace:
     """A table, or a quarantine."""
 
     name: str
-    where: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     """Where it holds names, such as `customer_id` or `$.customer_id of value`."""
     rows: int = 0
-    marked: int = 0
+    rows_marked_deleted: int = 0
     files: int = 0
     """Files that were rewritten."""
     redacted: bool = False
@@ -79,19 +79,19 @@ class ErasedPlace:
     removed_bytes: int = 0
     log_rewritten: int = 0
     log_removed: int = 0
-    needed: dict[str, int] = field(default_factory=dict)
+    needed_by: dict[str, int] = field(default_factory=dict)
     """By reader: the number of files with the subject that it still needs."""
     problem: str | None = None
     decoded: int = 0
     """Files that the proof decoded."""
-    left: int = 0
+    rows_left: int = 0
     """Rows that the proof found."""
     log_files: int = 0
     log_left: tuple[str, ...] = ()
 
     @property
     def clean(self) -> bool:
-        return not (self.left or self.log_left or self.problem or self.needed)
+        return not (self.rows_left or self.log_left or self.problem or self.needed_by)
 
 
 @dataclass
@@ -101,7 +101,7 @@ class ErasureResult:
     began_ms: int
     places: dict[str, ErasedPlace] = field(default_factory=dict)
     readers: list[ReaderProgress] = field(default_factory=list)
-    elsewhere: OutputSearch = field(default_factory=OutputSearch)
+    output_search: OutputSearch = field(default_factory=OutputSearch)
     outside: list[str] = field(default_factory=list)
     undeclared: tuple[str, ...] = ()
     """Tables that read a table with declared subjects and declare none themselves: no row was erased from them."""
@@ -117,12 +117,14 @@ class ErasureResult:
     def problems(self) -> list[str]:
         problems = [f"{place.name}: {place.problem}" for place in self.places.values() if place.problem]
         problems += [
-            f"{place.name}: {place.left:,} rows are still there" for place in self.places.values() if place.left
+            f"{place.name}: {place.rows_left:,} rows are still there"
+            for place in self.places.values()
+            if place.rows_left
         ]
         problems += [
             f"{place.name}: {reader} still needs {counted(files, 'file')} of it, and somebody is in there"
             for place in self.places.values()
-            for reader, files in place.needed.items()
+            for reader, files in place.needed_by.items()
         ]
         problems += [
             f"{place.name}: its log still has a name: {', '.join(place.log_left[:3])}"
@@ -131,7 +133,7 @@ class ErasureResult:
         ]
         problems += [f"{reader.table} {reader.problem}" for reader in self.readers if reader.problem]
         problems += [f"{table}: {reason}" for table, reason in self.outdated.items()]
-        problems += [f"{path} still has a name" for path in self.elsewhere.held]
+        problems += [f"{path} still has a name" for path in self.output_search.held]
         for (table, place), files in self.search.names.items():
             if not (table in self.places and self.places[table].log_left and files[0].startswith("_delta_log/")):
                 problems.append(
@@ -217,30 +219,30 @@ class Erasure:
         self._planned, self._matcher, self._run, self._tell, self._patience = planned, matcher, run, tell, patience
         needles = [NameSearch(name.subject, name.value) for name in planned.names]
         self._search = LakeSearch(spark, plan, store, needles, planned.not_names)
-        self.done = ErasureResult(uuid.uuid4().hex[:12], matcher.orders, _now_ms(), not_names=planned.not_names)
+        self.result = ErasureResult(uuid.uuid4().hex[:12], matcher.orders, _now_ms(), not_names=planned.not_names)
         for table in planned.tables:
             for place, subjects in places_to_search(table, store, matcher).items():
                 where = tuple(_describe_column(column) for subject in subjects for column in subjects[subject])
-                self.done.places[place.name] = ErasedPlace(place.name, tuple(dict.fromkeys(where)))
-        for known_table in self._search.known:
-            self.done.places.setdefault(known_table.name, ErasedPlace(known_table.name))
+                self.result.places[place.name] = ErasedPlace(place.name, tuple(dict.fromkeys(where)))
+        for known_table in self._search.tables:
+            self.result.places.setdefault(known_table.name, ErasedPlace(known_table.name))
 
     def run_steps(self) -> ErasureResult:
         """Runs all steps but the first, which `run_forget` has done before."""
         for round_number in range(ROUNDS):
-            for place in self.done.places.values():
+            for place in self.result.places.values():
                 place.problem = None
             for step in self._planned.steps[1:]:
                 self._run_step(step)
-            if self.done.proven or round_number == ROUNDS - 1 or not self._can_retry():
+            if self.result.proven or round_number == ROUNDS - 1 or not self._can_retry():
                 break
-        self.done.outside = list_unreachable(self._plan, self._matcher.orders)
-        self.done.outside += in_definition(self._plan, self._search.needles)
-        self.done.outdated = outdated(self._plan, self._planned.tables)
-        self.done.undeclared = undeclared(self._plan, self._matcher.orders)
+        self.result.outside = list_unreachable(self._plan, self._matcher.orders)
+        self.result.outside += in_definition(self._plan, self._search.name_searches)
+        self.result.outdated = outdated(self._plan, self._planned.tables)
+        self.result.undeclared = undeclared(self._plan, self._matcher.orders)
         self._for_each_table("", self._collect_commits, self._planned.created)
-        self.done.ended_ms = _now_ms()
-        return self.done
+        self.result.ended_ms = _now_ms()
+        return self.result
 
     def _run_step(self, step: ErasureStep) -> None:
         match step:
@@ -251,7 +253,7 @@ class Erasure:
             case RemoveOldFiles(declared, tables):
                 self._for_each_table("files are read", self._files, declared)
                 self._for_each_table("files are searched", self._remove_named_files, tables)
-                if any(place.needed for place in self.done.places.values()):
+                if any(place.needed_by for place in self.result.places.values()):
                     self._skip_last_batches()
                     self._for_each_table("files are read", self._remove_needed_files, declared)
                     self._for_each_table("files are searched", self._remove_named_files, tables)
@@ -276,7 +278,7 @@ class Erasure:
                     cause = self._explain(error, table)
                     if isinstance(cause, Transient) and attempt < TRIES:  # on an object store a batch can interfere
                         continue
-                    self.done.places[table.name].problem = cause.message
+                    self.result.places[table.name].problem = cause.message
                     break
 
     def _explain(self, error: Exception, table: TablePlan) -> PenstockError:
@@ -287,33 +289,35 @@ class Erasure:
         note += f" and {len(self._matcher.orders) - 3} more" if len(self._matcher.orders) > 3 else ""
         with exclusive_table(self._spark, self._plan, table) as work:
             for erased in erase(work, self._matcher, note):
-                place_done = self.done.places[erased.place]
-                place_done.rows += erased.held.rows
-                place_done.marked += erased.held.marked
-                place_done.files += len(erased.held.files)
+                place_done = self.result.places[erased.place]
+                place_done.rows += erased.subject_rows.rows
+                place_done.rows_marked_deleted += erased.subject_rows.marked
+                place_done.files += len(erased.subject_rows.files)
                 place_done.redacted = erased.redacted
 
     def _catch_up_readers(self) -> None:
-        self.done.readers = catch_up_readers(
+        self.result.readers = catch_up_readers(
             self._spark, self._plan, self._store, self._run, self._tell, self._patience
         )
 
     def _files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             for unlisted in remove_files(self._plan, work, self._matcher, delete=True):
-                place_done = self.done.places[unlisted.place]
+                place_done = self.result.places[unlisted.place]
                 place_done.removed_files += len(unlisted.removed)
                 place_done.removed_bytes += unlisted.bytes
-                place_done.needed = dict(unlisted.needed)
+                place_done.needed_by = dict(unlisted.needed_by)
 
     def _remove_needed_files(self, table: TablePlan) -> None:
-        if any(self.done.places[place.name].needed for place in places_to_search(table, self._store, self._matcher)):
+        if any(
+            self.result.places[place.name].needed_by for place in places_to_search(table, self._store, self._matcher)
+        ):
             self._files(table)
 
     def _skip_last_batches(self) -> None:
         """The readers are past the erased rows except for their last batch, which would run again if their checkpoint
         were lost."""
-        names = {reader for place in self.done.places.values() for reader in place.needed}
+        names = {reader for place in self.result.places.values() for reader in place.needed_by}
         for table in self._plan.tables:
             if table.name in names:
                 self._tell(table.name, "continues without its last batch")
@@ -327,18 +331,20 @@ class Erasure:
         with exclusive_table(self._spark, self._plan, table) as work:
             for known_table in self._created_places(table):
                 unlisted = remove_files_with_names(self._plan, work, known_table, self._search)
-                place_done = self.done.places[known_table.name]
+                place_done = self.result.places[known_table.name]
                 place_done.removed_files += len(unlisted.removed)
                 place_done.removed_bytes += unlisted.bytes
-                for reader in unlisted.needed.keys() | place_done.needed.keys():
-                    place_done.needed[reader] = max(unlisted.needed.get(reader, 0), place_done.needed.get(reader, 0))
-                if not place_done.where:
-                    place_done.needed = dict(unlisted.needed)
+                for reader in unlisted.needed_by.keys() | place_done.needed_by.keys():
+                    place_done.needed_by[reader] = max(
+                        unlisted.needed_by.get(reader, 0), place_done.needed_by.get(reader, 0)
+                    )
+                if not place_done.columns:
+                    place_done.needed_by = dict(unlisted.needed_by)
 
     def _created_places(self, table: TablePlan) -> Iterator[KnownTable]:
         """The table and the places that belong to it, as far as they exist."""
         names = {place.name for place in all_maintained_tables(table, self._store)}
-        for known_table in self._search.known:
+        for known_table in self._search.tables:
             if known_table.name in names and DeltaLog(self._store, known_table.uri, known_table.name).versions():
                 yield known_table
 
@@ -349,8 +355,8 @@ class Erasure:
             for known_table in self._created_places(table):
                 log_names = log_search(self._spark, self._search, work.store, known_table)
                 result = clean_log(self._spark, self._search, work.store, known_table, log_names)
-                self.done.places[known_table.name].log_rewritten += result.rewritten
-                self.done.places[known_table.name].log_removed += result.removed
+                self.result.places[known_table.name].log_rewritten += result.rewritten
+                self.result.places[known_table.name].log_removed += result.removed
 
     def _remove_log_attempts(self, work: TableSession) -> None:
         acquire_commit(work.lock, work.table.name, patience=PATIENCE)
@@ -364,41 +370,43 @@ class Erasure:
     def _clean_other_files(self) -> None:
         self._tell("", "logs and states are searched")
         folders = [place.uri for table in self._plan.tables for place in all_maintained_tables(table, self._store)]
-        self.done.elsewhere = clean_output(self._plan, self._store, self._search.needles, folders, mask=True)
+        self.result.output_search = clean_output(
+            self._plan, self._store, self._search.name_searches, folders, mask=True
+        )
 
     def _prove(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             unlisted = {result.place: result for result in remove_files(self._plan, work, self._matcher, delete=False)}
             for name, (files, subject_rows) in search_current(self._spark, work, self._matcher).items():
-                place_done = self.done.places[name]
+                place_done = self.result.places[name]
                 place_done.decoded = files + unlisted[name].files
-                place_done.left = subject_rows.rows + subject_rows.marked + unlisted[name].held
+                place_done.rows_left = subject_rows.rows + subject_rows.marked + unlisted[name].subject_rows
 
     def _prove_log(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             for known_table in self._created_places(table):
                 log_names = log_search(self._spark, self._search, work.store, known_table)
                 result = search_log(self._search, work.store, known_table, log_names)
-                self.done.places[known_table.name].log_files = result.files
-                self.done.places[known_table.name].log_left = result.held
+                self.result.places[known_table.name].log_files = result.files
+                self.result.places[known_table.name].log_left = result.files_with_names
 
     def _prove_everything(self) -> None:
         self._tell("", "the proof: every file of the lake is searched")
         lake = self._plan.lake
         folders = [str(Path(self._plan.root) / OWN)]
-        roots = [lake, *(known.uri for known in self._search.known if not known.uri.startswith(f"{lake}/"))]
-        self.done.search = self._search.everything(
+        roots = [lake, *(known.uri for known in self._search.tables if not known.uri.startswith(f"{lake}/"))]
+        self.result.search = self._search.search_all(
             [*roots, *(uri for uri in folders if not uri.startswith(f"{lake}/"))]
         )
 
     def _can_retry(self) -> bool:
         """Whether another round can help: rows or names turned up again after they were removed."""
-        return any(place.left or place.log_left for place in self.done.places.values() if not place.problem)
+        return any(place.rows_left or place.log_left for place in self.result.places.values() if not place.problem)
 
     def _collect_commits(self, table: TablePlan) -> None:
         ids = {order.id for order in self._matcher.orders}
         for place in all_maintained_tables(table, self._store):
-            place_done = self.done.places.get(place.name)
+            place_done = self.result.places.get(place.name)
             if place_done is None:
                 continue
             place_done.commits = []

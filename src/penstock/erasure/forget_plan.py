@@ -130,9 +130,9 @@ class PlacePreview:
     """Files of the newest version."""
     rows: int
     marked: int
-    held: int
+    files_to_rewrite: int
     """Files that would be rewritten."""
-    beside: int
+    files_to_delete: int
     """Files of older versions, of change feeds and of no version that would be deleted."""
     bytes: int
 
@@ -173,11 +173,11 @@ def preview_forget(spark: SparkSession, plan: Plan, store: Store, planned: Erasu
                         subject_rows.rows,
                         subject_rows.marked,
                         len(subject_rows.files),
-                        len(place_unlisted.removed) + max(place_unlisted.needed.values(), default=0),
+                        len(place_unlisted.removed) + max(place_unlisted.needed_by.values(), default=0),
                         place_unlisted.bytes,
                     )
                 )
-    changed = {place.name for place in places if place.held}
+    changed = {place.name for place in places if place.files_to_rewrite}
     readers = _downstream(plan, changed)
     return ForgetPreview(
         tuple(places),
@@ -209,8 +209,8 @@ def document(preview: ForgetPreview) -> dict[str, Any]:
                 "files": place.files,
                 "rows": place.rows,
                 "marked_rows": place.marked,
-                "files_to_rewrite": place.held,
-                "files_to_delete": place.beside,
+                "files_to_rewrite": place.files_to_rewrite,
+                "files_to_delete": place.files_to_delete,
                 "bytes_to_delete": place.bytes,
             }
             for place in preview.places

@@ -40,7 +40,7 @@ class LogSearchResult:
     place: str
     files: int = 0
     """Files that were read."""
-    held: tuple[str, ...] = ()
+    files_with_names: tuple[str, ...] = ()
     """Files that contain a name."""
     rewritten: int = 0
     removed: int = 0
@@ -51,7 +51,7 @@ def log_search(spark: SparkSession, search: LakeSearch, store: Store, table: Kno
     listing = store.listing(table.uri)
     files = Rewrite(spark.newSession(), table.uri).files
     return LogNames(
-        search.needles,
+        search.name_searches,
         frozenset(column.partition(".")[0] for columns in table.numbers.values() for column in columns),
         frozenset(within(name, table.uri) for name in files),
         frozenset(name for name in listing if not name.startswith("_delta_log/")),
@@ -66,7 +66,7 @@ def search_log(
     """Finds the log files with names. With `outdated`, an old checkpoint counts if the name, or a number with the same
     digits, is in its statistics at all: it has the statistics of files that are in no version any more."""
     log_files = dict(_log_files(store, table))
-    searched = search.look(
+    searched = search.search_files(
         {f"{table.uri}/_delta_log/{name}": file for name, file in log_files.items() if name.endswith(".parquet")}
     )
     with_names = []
@@ -75,7 +75,7 @@ def search_log(
         if file_seen is not None:
             is_outdated = outdated and _has_later_commit(name, log_files)
             has_name = any(
-                search.holds(table, hit, log=True) or (is_outdated and search.in_bounds(hit)) for hit in file_seen.seen
+                search.holds(table, hit, log=True) or (is_outdated and search.in_bounds(hit)) for hit in file_seen.hits
             )
         else:
             has_name = _text_has_name(store.read(f"{table.uri}/_delta_log/{name}"), sought)
@@ -94,22 +94,22 @@ def clean_log(
     result = search_log(search, store, table, sought, outdated=True)
     rewritten = removed = 0
     checkpoint_files: Collection[str] = ()
-    if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in result.held):
+    if any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in result.files_with_names):
         # This comes first: readers start at the checkpoint and skip the commits before it. While those are being
         # rewritten, one may name a file differently from the next one, which removes it.
         checkpoint_files = _write_clean_checkpoint(spark, search, store, table, sought)
-    for name in result.held:
+    for name in result.files_with_names:
         if not _COMMIT.fullmatch(name) and name != "_last_checkpoint" and name not in checkpoint_files:
             delete_file(store, folder, name)
             removed += 1
-    for name in result.held:
+    for name in result.files_with_names:
         if _COMMIT.fullmatch(name):
             # A commit that was deleted meanwhile stays deleted.
             cleaned = redact_commit(store.read(f"{folder}/{name}") or "", sought)
             if cleaned is not None:
                 _replace(store, f"{folder}/{name}", cleaned)
                 rewritten += 1
-    return LogSearchResult(table.name, result.files, result.held, rewritten, removed)
+    return LogSearchResult(table.name, result.files, result.files_with_names, rewritten, removed)
 
 
 def remove_attempts(store: Store, table: KnownTable, *, alone: bool = False) -> None:
@@ -139,10 +139,12 @@ def _write_clean_checkpoint(
         if _CHECKPOINT.fullmatch(name)
         and (name not in before or after[name] != before[name] or _is_checkpoint_of(name, version))
     ]
-    searched = search.look({f"{folder}/{name}": after[name] for name in checkpoint_files if name.endswith(".parquet")})
+    searched = search.search_files(
+        {f"{folder}/{name}": after[name] for name in checkpoint_files if name.endswith(".parquet")}
+    )
     for path, file_seen in searched.items():
-        if any(search.holds(table, hit, log=True) for hit in file_seen.seen):
-            _drop_missing_files(spark, store, path, sought.there)
+        if any(search.holds(table, hit, log=True) for hit in file_seen.hits):
+            _drop_missing_files(spark, store, path, sought.existing_files)
     return checkpoint_files
 
 
@@ -200,7 +202,7 @@ def _text_has_name(text: str | None, sought: LogNames) -> bool:
     try:
         return contains_name(text, sought)
     except ValueError:  # not JSON: a name in it counts all the same
-        return any(needle.in_text(text) for needle in sought.needles if needle.telling)
+        return any(needle.in_text(text) for needle in sought.name_searches if needle.is_unambiguous)
 
 
 def _replace(store: Store, path: str, text: str) -> None:

@@ -29,15 +29,15 @@ OF_ROWS = re.compile(r"\.(?:minValues|maxValues|partitionValues\w*)\b|\.path$|re
 class LogNames:
     """What to search for in the log of one table."""
 
-    needles: tuple[NameSearch, ...]
+    name_searches: tuple[NameSearch, ...]
     columns: frozenset[str] = frozenset()
     """Columns that hold names themselves, not in nested fields: numbers count in these too."""
     active: frozenset[str] = frozenset()
     """Files of the newest version, by their path in the table's folder: their statistics describe other subjects. A
     number, or a text that only begins like a name, is not the name there."""
-    there: frozenset[str] = frozenset()
+    existing_files: frozenset[str] = frozenset()
     """Files that exist in the folder: their paths in the log stay."""
-    others: frozenset[str] = frozenset()
+    other_names: frozenset[str] = frozenset()
     """Names of other subjects that contain a searched name."""
     excepted: frozenset[str] = frozenset()
     """Columns that the user declared to hold no names."""
@@ -53,15 +53,15 @@ class LogNames:
         if not isinstance(value, str):
             column = statistics[1].partition(".")[0].casefold() if statistics is not None else None
             applies = column is not None and (not of_others or column in self.columns)
-            return applies and any(needle.equals(value) for needle in self.needles)
+            return applies and any(needle.equals(value) for needle in self.name_searches)
         stale_bound = statistics is not None and not of_others  # bounds of a file that is in no version are of no use
-        for needle in self.needles:
+        for needle in self.name_searches:
             text = partition_values(value) if needle.plain and place.endswith(".path") else value
-            for sighting in needle.sightings(text) if rows or needle.telling else ():
+            for sighting in needle.sightings(text) if rows or needle.is_unambiguous else ():
                 if sighting.kind == PREFIX:
                     if stale_bound and value.startswith(needle.value[:STATISTICS_PREFIX]):
                         return True
-                elif (stale_bound or sighting.kind != NUMBER) and not sighting.within(self.others):
+                elif (stale_bound or sighting.kind != NUMBER) and not sighting.within(self.other_names):
                     return True
         return False
 
@@ -113,7 +113,7 @@ def is_about_active_file(action: Any, sought: LogNames) -> bool:
 
 def contains_name(text: str, sought: LogNames) -> bool:
     """Whether a commit, a version's checksum or any JSON of the log holds a name."""
-    if not any(needle.possible(variants(text)) for needle in sought.needles):
+    if not any(needle.possible(variants(text)) for needle in sought.name_searches):
         return False
     return any(_contains_name(json.loads(line), sought) for line in text.split("\n") if line)
 
@@ -150,7 +150,9 @@ def _clean_line(line: str, sought: LogNames) -> str | None:
             continue
         if file_action.get("stats") and _name_in_bounds(file_action["stats"], sought, of_others=is_active):
             file_action["stats"] = without_bounds(file_action["stats"])
-        if unquote(str(file_action.get("path"))) not in sought.there:  # every action about the file gets the same path
+        if (
+            unquote(str(file_action.get("path"))) not in sought.existing_files
+        ):  # every action about the file gets the same path
             file_action["path"] = "/".join(
                 _mask_folder(folder, sought) for folder in str(file_action.get("path")).split("/")
             )
@@ -187,14 +189,14 @@ def _mask_folder(folder: str, sought: LogNames) -> str:
 def _mask(value: Any, sought: LogNames) -> Any:
     if not isinstance(value, str):
         return value
-    for needle in sought.needles:
+    for needle in sought.name_searches:
         if any(
-            sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.others)
+            sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.other_names)
             for sighting in needle.sightings(value)
         ):
             value = needle.masked(value)
             if any(
-                sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.others)
+                sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.other_names)
                 for sighting in needle.sightings(value)
             ):
                 value = MASK.decode()  # in a notation in which its start cannot be determined

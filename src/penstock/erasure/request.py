@@ -129,7 +129,7 @@ def _unreachable(plan: Plan, subjects: set[str]) -> Iterator[str]:
 def in_definition(plan: Plan, name_searches: Sequence[NameSearch]) -> list[str]:
     """Project files that contain a name: people write them, so they stay. Plain names are not searched for, because
     numbers are everywhere in such files."""
-    unambiguous = [search for search in name_searches if search.telling]
+    unambiguous = [search for search in name_searches if search.is_unambiguous]
     root = Path(plan.root)
     mentions = []
     for path in sorted([*root.glob("*"), *root.glob("*/*")]) if unambiguous else ():

@@ -64,14 +64,14 @@ class SubjectRows:
 class SearchedFiles:
     """What a search found in the files of a version, by file name."""
 
-    seen: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     living: Mapping[str, int] = field(default_factory=dict)
     """Rows of the subject."""
     physical: Mapping[str, int] = field(default_factory=dict)
     """The same including rows that are only marked as deleted, for files that have such rows."""
 
     @property
-    def held(self) -> SubjectRows:
+    def subject_rows(self) -> SubjectRows:
         marked = sum(count - self.living.get(name, 0) for name, count in self.physical.items())
         return SubjectRows(sum(self.living.values()), marked, tuple(sorted({*self.living, *self.physical})))
 
@@ -98,12 +98,12 @@ class Rewrite:
     def _names(self) -> list[str]:
         return str(self._erase.names()).split()
 
-    def look(self, find: Find, previous: SearchedFiles | None = None) -> SearchedFiles:
+    def find_subject(self, find: Find, previous: SearchedFiles | None = None) -> SearchedFiles:
         """Reads every file of the version: a subject can be in any of them. Files do not change, so what `previous`
         found in a file still holds."""
         known = previous or SearchedFiles()
         current = self._names()
-        new = [name for name in current if name not in known.seen]
+        new = [name for name in current if name not in known.names]
         living, physical = dict(known.living), dict(known.physical)
         if new:
             names = "\n".join(new)
@@ -117,7 +117,7 @@ class Rewrite:
             {name: count for name, count in physical.items() if name in present},
         )
 
-    def held_beside(self, find: Find, names: Sequence[str]) -> dict[str, int]:
+    def count_unlisted(self, find: Find, names: Sequence[str]) -> dict[str, int]:
         """Counts the subject's rows in files of the table's folder that are in no version, by relative path."""
         if not names:
             return {}
@@ -173,7 +173,7 @@ class Erased:
     place: str
     """The table, or its quarantine."""
     uri: str
-    held: SubjectRows
+    subject_rows: SubjectRows
     version: int | None = None
     """Version of the commit; None if there was nothing to do."""
     redacted: bool = False
@@ -208,11 +208,11 @@ def places_to_search(table: TablePlan, store: Store, matcher: SubjectOrders) -> 
 
 def erase(work: TableSession, matcher: SubjectOrders, note: str) -> list[Erased]:
     """Reads the table before its batches have to wait; under the lock it reads only files that are new since."""
-    earlier = {target.place: target.rewrite.look(target.find) for target in _targets(work, matcher)}
+    earlier = {target.place: target.rewrite.find_subject(target.find) for target in _targets(work, matcher)}
     acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
     try:
         hits = [
-            (target, target.rewrite.look(target.find, earlier.get(target.place)).held)
+            (target, target.rewrite.find_subject(target.find, earlier.get(target.place)).subject_rows)
             for target in _targets(work, matcher)
         ]
         if all(subject_rows.nothing for _, subject_rows in hits):
@@ -287,7 +287,7 @@ def _commit_all(work: TableSession, hits: list[tuple[_Target, SubjectRows]], not
             assert target_head is not None
             counts = replace(target_head.counts, total=target_head.counts.total - subject_rows.rows)
             entry = replace(
-                target_head.carried, kind="forget", counts=counts, note=note, changed={DELETED: subject_rows.rows}
+                target_head.carry_entry, kind="forget", counts=counts, note=note, changed={DELETED: subject_rows.rows}
             )
             entry = replace(entry, pending={})
             version = target.rewrite.commit(subject_rows, target.find, entry, None)
@@ -331,4 +331,4 @@ def _forget_entry(table: TablePlan, head: LedgerHead, note: str, changed: Mappin
     if row_counts and (deleted or rejected):
         row_counts = add_counts(row_counts, {FORGOTTEN: deleted + rejected, REJECTED: -rejected})
     counts = Counts(base.rows, base.total - deleted, row_counts)
-    return replace(head.carried, kind="forget", counts=counts, note=note, changed=dict(changed))
+    return replace(head.carry_entry, kind="forget", counts=counts, note=note, changed=dict(changed))

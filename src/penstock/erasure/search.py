@@ -83,8 +83,8 @@ class NameSighting:
 class FileSeen:
     file: str
     bytes: int = 0
-    trouble: str | None = None
-    seen: tuple[NameSighting, ...] = ()
+    error: str | None = None
+    hits: tuple[NameSighting, ...] = ()
 
 
 @dataclass
@@ -155,9 +155,9 @@ class LakeSearch:
     ) -> None:
         """`excepted`: places such as `silver.orders.quantity` that the user declared to hold no names."""
         self._spark, self._plan, self._store = spark, plan, store
-        self.needles = tuple(needles)
+        self.name_searches = tuple(needles)
         self._excepted_places = {place.casefold() for place in excepted}
-        self.known = lake_tables(plan, store)
+        self.tables = lake_tables(plan, store)
         self._results: dict[tuple[str, int, int], FileSeen] = {}
         self.others: set[str] = set()
         """Names of other subjects that contain a searched name: values of the declared places."""
@@ -166,7 +166,7 @@ class LakeSearch:
 
     # Parquet and other files that the JVM reads
 
-    def look(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
+    def search_files(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
         """Searches files by their full paths. A file is searched only once: files do not change, and one that was
         written again has another time."""
         keys = {name: (name, file.size, file.modified_ms) for name, file in files.items()}
@@ -179,21 +179,23 @@ class LakeSearch:
     def _search_in_jvm(self, files: Sequence[str]) -> Iterator[FileSeen]:
         jvm = jvm_of(self._spark)
         names = jvm.java.util.ArrayList()
-        for needle in self.needles:
+        for needle in self.name_searches:
             names.add(needle.value)
         answer = jvm.penstock.forget.Search.files(java_session(self._spark), "\n".join(files), names)
         for line in str(answer).split("\n"):
             yield _parse_file_seen(json.loads(line))
 
-    def data(self, table: KnownTable, names: Iterable[str], listed: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
+    def search_table(
+        self, table: KnownTable, names: Iterable[str], listed: Mapping[str, StoredFile]
+    ) -> dict[str, FileSeen]:
         """Searches files in a table's folder, by relative path, and learns names of other subjects from them."""
-        searched = self.look({f"{table.uri}/{name}": listed[name] for name in names})
+        searched = self.search_files({f"{table.uri}/{name}": listed[name] for name in names})
         by_name = {file[len(table.uri) + 1 :]: result for file, result in searched.items()}
         for file_seen in by_name.values():
-            for hit in file_seen.seen:
-                subject = self.needles[hit.name].subject
+            for hit in file_seen.hits:
+                subject = self.name_searches[hit.name].subject
                 if self._is_declared(table, subject, hit) and not hit.sighting.alone and _is_text(hit):
-                    self.others.add(hit.sighting.around)
+                    self.others.add(hit.sighting.text)
         return by_name
 
     def _is_declared(self, table: KnownTable, subject: str, hit: NameSighting) -> bool:
@@ -201,13 +203,13 @@ class LakeSearch:
 
     def holds(self, table: KnownTable, hit: NameSighting, *, log: bool = False) -> bool:
         """Whether the hit is the name; else it is a number with the same digits, or another subject's name."""
-        needle, place = self.needles[hit.name], f".{hit.place}"
+        needle, place = self.name_searches[hit.name], f".{hit.place}"
         if hit.sighting.kind == NUMBER:
             statistics = STATISTICS.search(place) if log else None
             column = statistics[1] if statistics is not None else hit.column
             return (not log or statistics is not None) and column.casefold() in table.numbers.get(needle.subject, ())
         if hit.sighting.kind == PREFIX:
-            bound = log and STATISTICS.search(place) is not None and hit.sighting.at == 0
+            bound = log and STATISTICS.search(place) is not None and hit.sighting.offset == 0
             return bound and (table.uri, hit.name) not in self._shared_prefixes
         if hit.sighting.within(self.others):
             return False
@@ -215,7 +217,7 @@ class LakeSearch:
         if column is not None and column[1].casefold() in self.excepted_in(table):
             return False
         if needle.plain and log and place.endswith(".path"):
-            before, after = hit.sighting.around[: hit.sighting.at], hit.sighting.around[hit.sighting.at :]
+            before, after = hit.sighting.text[: hit.sighting.offset], hit.sighting.text[hit.sighting.offset :]
             if "=" not in before.rpartition("/")[2] or "/" not in after:  # not the folder of a partition
                 return False
         if needle.plain and (OF_ROWS.search(place) is None if log else hit.column in _NOT_ROWS):
@@ -233,15 +235,17 @@ class LakeSearch:
         return frozenset(place[len(prefix) :] for place in self._excepted_places if place.startswith(prefix))
 
     def same_digits(self, hit: NameSighting) -> bool:
-        return self.needles[hit.name].plain and hit.sighting.kind != PREFIX and not hit.sighting.within(self.others)
+        return (
+            self.name_searches[hit.name].plain and hit.sighting.kind != PREFIX and not hit.sighting.within(self.others)
+        )
 
     def learn_alike(self, table: KnownTable, active: Mapping[str, FileSeen]) -> None:
         for file_seen in active.values():
-            self._shared_prefixes |= {(table.uri, hit.name) for hit in file_seen.seen if hit.sighting.kind == PREFIX}
+            self._shared_prefixes |= {(table.uri, hit.name) for hit in file_seen.hits if hit.sighting.kind == PREFIX}
 
     # All files of the lake
 
-    def everything(self, roots: Sequence[str]) -> SearchFindings:
+    def search_all(self, roots: Sequence[str]) -> SearchFindings:
         """Searches every file and every folder name below `roots`, folders of the lake and on this machine."""
         findings = SearchFindings()
         files: list[tuple[str, str, StoredFile]] = []
@@ -253,10 +257,10 @@ class LakeSearch:
                 if self._path_has_name(root, name):
                     self._add_name(findings, root, name, "its own name, or that of its folder")
         heavy = {f"{root}/{name}": file for root, name, file in files if self._is_heavy(f"{root}/{name}")}
-        for table in self.known:
+        for table in self.tables:
             own_files = {name: file for name, file in heavy.items() if name.startswith(f"{table.uri}/")}
             active = {name[len(table.uri) + 1 :]: file for name, file in own_files.items() if f"/{_LOG}" not in name}
-            self.data(table, active, active)
+            self.search_table(table, active, active)
         light = {f"{root}/{name}": file for root, name, file in files if f"{root}/{name}" not in heavy}
         texts = {path: self._search_text(path, file) for path, file in light.items()}
         binary = {path: light[path] for path, file_seen in texts.items() if file_seen is None}
@@ -264,22 +268,22 @@ class LakeSearch:
         for root, name, file in files:
             file_seen = texts.get(f"{root}/{name}") or searched[f"{root}/{name}"]
             findings.files += 1
-            if file_seen.trouble == DELETED:
+            if file_seen.error == DELETED:
                 continue
             findings.bytes += file_seen.bytes or file.size
-            if file_seen.trouble is not None:
-                findings.unreadable.append(f"{self._masked_location(root, name)[1]} ({file_seen.trouble})")
+            if file_seen.error is not None:
+                findings.unreadable.append(f"{self._masked_location(root, name)[1]} ({file_seen.error})")
             self._classify_hits(findings, root, name, file_seen)
         return findings
 
     def _classify_hits(self, findings: SearchFindings, root: str, name: str, file_seen: FileSeen) -> None:
         path = f"{root}/{name}"
-        table = self.of(path)
+        table = self.table_of(path)
         in_log = table is not None and path.startswith(f"{table.uri}/{_LOG}")
-        for hit in file_seen.seen:
+        for hit in file_seen.hits:
             if table is None:
                 is_name = hit.sighting.kind not in (NUMBER, PREFIX) and not hit.sighting.within(self.others)
-                is_name = is_name and (not self.needles[hit.name].plain or path.endswith((_PARQUET, *_BINARY)))
+                is_name = is_name and (not self.name_searches[hit.name].plain or path.endswith((_PARQUET, *_BINARY)))
             else:
                 is_name = self.holds(table, hit, log=in_log)
             if is_name:
@@ -290,15 +294,15 @@ class LakeSearch:
 
     def _search_settled(self, files: Mapping[str, StoredFile]) -> dict[str, FileSeen]:
         """Retries after a pause: a file that is still being written cannot be read yet."""
-        searched = self.look(files)
+        searched = self.search_files(files)
         for _ in range(_TRIES):
-            pending = {path for path, file_seen in searched.items() if file_seen.trouble not in (None, DELETED)}
+            pending = {path for path, file_seen in searched.items() if file_seen.error not in (None, DELETED)}
             if not pending:
                 break
             time.sleep(_PAUSE)
             for key in [key for key in self._results if key[0] in pending]:
                 del self._results[key]
-            searched |= self.look({path: files[path] for path in pending})
+            searched |= self.search_files({path: files[path] for path in pending})
         return searched
 
     def _add_name(self, findings: SearchFindings, root: str, name: str, place: str) -> None:
@@ -307,29 +311,29 @@ class LakeSearch:
 
     def _masked_location(self, root: str, name: str) -> tuple[str, str]:
         """The table or folder, and the file in it, with any name in the file's path masked."""
-        table = self.of(f"{root}/{name}")
+        table = self.table_of(f"{root}/{name}")
         masked_name = name if table is None else f"{root}/{name}"[len(table.uri) + 1 :]
-        for needle in self.needles:
+        for needle in self.name_searches:
             if any(sighting.kind not in (NUMBER, PREFIX) for sighting in needle.sightings(masked_name)):
                 masked_name = needle.masked(masked_name) if needle.masked(masked_name) != masked_name else "…"
         return table.name if table is not None else root, masked_name
 
-    def of(self, path: str) -> KnownTable | None:
-        tables = [table for table in self.known if path.startswith(f"{table.uri}/")]
+    def table_of(self, path: str) -> KnownTable | None:
+        tables = [table for table in self.tables if path.startswith(f"{table.uri}/")]
         return max(tables, key=lambda table: len(table.uri), default=None)
 
     def _is_heavy(self, path: str) -> bool:
         return path.endswith((_PARQUET, *_BINARY))
 
     def _path_has_name(self, root: str, name: str) -> bool:
-        table = self.of(f"{root}/{name}")
+        table = self.table_of(f"{root}/{name}")
         excepted = self.excepted_in(table) if table is not None else frozenset()
         for part in name.split("/"):
             column, _, value = part.partition("=")
             if column.casefold() in excepted:
                 continue
-            for needle in self.needles:
-                text = part if needle.telling else value
+            for needle in self.name_searches:
+                text = part if needle.is_unambiguous else value
                 for sighting in needle.sightings(text) if text else ():
                     if sighting.kind not in (NUMBER, PREFIX) and not sighting.within(self.others):
                         return True
@@ -340,9 +344,9 @@ class LakeSearch:
         try:
             content = self._content(path)
         except OSError as error:
-            return FileSeen(path, file.size, trouble=error.strerror or type(error).__name__)
+            return FileSeen(path, file.size, error=error.strerror or type(error).__name__)
         if content is None:
-            return FileSeen(path, trouble=DELETED)
+            return FileSeen(path, error=DELETED)
         if isinstance(content, bytes):
             if content.startswith(_COMPRESSED):
                 return None
@@ -370,7 +374,7 @@ class LakeSearch:
 
     def in_text(self, text: str) -> Iterator[NameSighting]:
         """Searches JSON lines, one JSON document, or any text."""
-        needles = self._candidates(text, enumerate(self.needles))
+        needles = self._candidates(text, enumerate(self.name_searches))
         whole_document = parse_json(text) if needles and "\n" in text else None
         for line in [text] if whole_document is not None else text.split("\n") if needles else []:
             candidates = self._candidates(line, needles)
@@ -389,7 +393,7 @@ class LakeSearch:
 
 
 def _is_text(hit: NameSighting) -> bool:
-    return hit.sighting.kind not in (NUMBER, PREFIX) and bool(hit.sighting.around)
+    return hit.sighting.kind not in (NUMBER, PREFIX) and bool(hit.sighting.text)
 
 
 def _parse_file_seen(document: dict[str, Any]) -> FileSeen:

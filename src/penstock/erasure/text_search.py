@@ -44,16 +44,16 @@ class Sighting:
     kind: str
     alone: bool = False
     """The name is the whole text."""
-    around: str = field(default="", repr=False)
-    at: int = 0
+    text: str = field(default="", repr=False)
+    offset: int = 0
     """Offset in `around` at which it begins."""
 
     def within(self, others: Iterable[str]) -> bool:
         """Whether it is part of one of these names, which belong to other subjects."""
         return any(
-            position <= self.at < position + len(other)
+            position <= self.offset < position + len(other)
             for other in others
-            for position in _occurrences(self.around, other)
+            for position in _occurrences(self.text, other)
         )
 
 
@@ -62,7 +62,7 @@ class NameSearch:
         self.subject, self.value = subject, value
         digits = re.fullmatch(r"[0-9.\-]+", value) is not None
         self.plain = digits or len(value) < _MIN_LENGTH
-        self.brief = digits and len(value) < _MIN_DIGITS
+        self.is_short_number = digits and len(value) < _MIN_DIGITS
         self.number = _parse_number(value)
         written = _normal_forms(value)
         self._words = written | {form.replace(" ", "+") for form in written}
@@ -74,7 +74,7 @@ class NameSearch:
         self.longest = max(len(form.encode()) for form in forms) + 2
 
     @property
-    def telling(self) -> bool:
+    def is_unambiguous(self) -> bool:
         """Whether it is unambiguous: it can stand for nothing else."""
         return not self.plain
 
@@ -89,7 +89,9 @@ class NameSearch:
                 for start in _occurrences(variant, form):
                     end = start + len(form)
                     if _is_word_border(variant, start) and _is_word_border(variant, end):
-                        number = self.plain and not alone and (self.brief or _within_number(variant, start, end))
+                        number = (
+                            self.plain and not alone and (self.is_short_number or _within_number(variant, start, end))
+                        )
                         yield Sighting(NUMBER if number else TEXT, alone, variant, start)
             joined = _without_line_breaks(variant)
             for form in self._encoded_forms:

@@ -23,11 +23,11 @@ class Decoded:
     frame: DataFrame
     columns: tuple[tuple[str, str], ...]
     """Name and value of each decoded column."""
-    bad: str
+    is_bad: str
     """True or false: computed for every record, so it is cheap."""
-    why: str
+    reason: str
     """A struct of reason and detail: computed for bad records only."""
-    gone: str = "false"
+    is_dropped: str = "false"
     """True or false: the record is neither a row nor a fault, and is counted as dropped."""
 
 

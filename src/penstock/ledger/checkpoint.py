@@ -47,7 +47,7 @@ class Checkpoint:
     """By batch; False where the file exists and cannot be read."""
     metadata: bool
     marker: Mapping[str, Any] | None
-    strangers: tuple[str, ...] = field(default=())
+    foreign_folders: tuple[str, ...] = field(default=())
     """Sources that are not ours, or state: a checkpoint of another kind of query."""
 
 
@@ -90,7 +90,7 @@ def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
         commits={batch: _is_complete_commit(store.read(f"{folder}/commits/{batch}")) for batch in commits[-2:]},
         metadata=metadata,
         marker=marker if isinstance(marker, dict) else None,
-        strangers=tuple(name for name in store.names(folder) if name == "state"),
+        foreign_folders=tuple(name for name in store.names(folder) if name == "state"),
     )
 
 
@@ -111,7 +111,7 @@ def why_rebuild(checkpoint: Checkpoint | None, entry: Entry, *, stateful: bool =
         return "its offsets or commits are missing"
     if None in checkpoint.offsets.values() or not all(checkpoint.commits.values()):
         return "a file in offsets or commits is cut short"
-    if checkpoint.strangers and not stateful:
+    if checkpoint.foreign_folders and not stateful:
         return "it holds state of another query"
     planned, committed = max(checkpoint.offsets), max(checkpoint.commits)
     if committed > entry.batch or planned > entry.batch + 1:
@@ -194,7 +194,7 @@ def heal(store: Store, folder: str, entry: Entry) -> None:
     with _replacement_folder(store, folder, entry) as temporary:
         if entry.batch == 0:
             _write_batch(store, temporary, 0, entry.pins.time_ms, entry.after, committed=True)
-            if (end := entry.stops_at) is not None:
+            if (end := entry.stop_position) is not None:
                 _write_batch(store, temporary, 1, entry.pins.time_ms, (end,), committed=False)
         else:
             before = tuple(map(position.filled, entry.before, entry.after))

@@ -56,11 +56,11 @@ class Commit:
     removed_ms: int | None = None
     """The earliest time at which one of the files that it removes counts as removed: vacuum uses that, not the time of
     the commit. None if it removes none."""
-    feeds: bool = False
+    has_change_feed: bool = False
     """It has files of a change feed."""
     feed_files: int = 0
     """Files that a reader of its changes reads: those of the change feed, else the added and removed ones."""
-    upkeep: MaintenanceNote | None = None
+    maintenance: MaintenanceNote | None = None
     """Set if this is a maintenance commit of Penstock."""
 
 
@@ -150,9 +150,9 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         changes=bool(data_removed) or operation == "RESTORE",
         restored_to=_restored_to(info) if operation == "RESTORE" else None,
         removed_ms=removed_ms,
-        feeds=feed_files > 0,
+        has_change_feed=feed_files > 0,
         feed_files=feed_files or data_added + data_removed,
-        upkeep=parse_upkeep(info.get("userMetadata")) if entry is None else None,
+        maintenance=parse_upkeep(info.get("userMetadata")) if entry is None else None,
     )
 
 
@@ -210,7 +210,7 @@ class RecentLog(DeltaLog):
                 return
             yield commit
 
-    def end(self, position: int) -> int | None:
+    def readable_end(self, position: int) -> int | None:
         """The version after the newest one that has something to read for a reader at `position`; None if there is no
         table. Commits that neither add nor remove rows put no reader behind: a stream does not step over them."""
         newest = self.newest()

@@ -40,7 +40,7 @@ class MaintenanceNote:
     process: int = field(default_factory=os.getpid)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return f"{self.note} ({self.by}, process {self.process} on {self.host})"
 
 
@@ -127,9 +127,9 @@ class Pins:
     definition: str
     lookups: Mapping[str, int] = field(default_factory=dict)
     watermark: Watermark | None = None
-    aside: tuple[Place, ...] = ()
+    set_aside: tuple[Place, ...] = ()
     """Records of the batch on which an expression raised: they are in the table's quarantine, not in the table."""
-    kept: tuple[Place, ...] = ()
+    redrive_set_aside: tuple[Place, ...] = ()
     """The same for a redrive: records that stay in quarantine."""
 
 
@@ -199,15 +199,15 @@ class Entry:
     def key(self) -> tuple[int, int]:
         return (self.generation, self.batch)
 
-    def carried(self, counts: Counts, seen: int | None = None) -> Entry:
+    def carry_entry(self, counts: Counts, seen: int | None = None) -> Entry:
         entry = replace(self, kind="carry", sent=None, changed={}, started_ms=None, id=new_id())
         return replace(entry, counts=counts, seen=seen)
 
-    def stamped(self, **values: Any) -> Entry:
+    def with_new_id(self, **values: Any) -> Entry:
         """A copy with other values, for a commit of its own."""
         return replace(self, **values, id=new_id())
 
-    def followed(self, kind: Kind, **values: Any) -> Entry:
+    def next_entry(self, kind: Kind, **values: Any) -> Entry:
         """The next entry of the ledger: keeps what is carried, clears what was about one commit alone."""
         entry = replace(self, kind=kind, note=None, sent=None, changed={}, started_ms=None, pending={}, id=new_id())
         return replace(entry, **values)
@@ -218,7 +218,7 @@ class Entry:
         return "replay" in self.pending or "rewind" in self.pending
 
     @property
-    def stops_at(self) -> str | None:
+    def stop_position(self) -> str | None:
         """A position beyond which its generation does not read."""
         until = self.pending.get("until")
         return None if until is None else str(until["at"])
@@ -247,10 +247,10 @@ def pins_document(pins: Pins) -> dict[str, Any]:
     if pins.watermark is not None:
         watermark = asdict(pins.watermark)
         document["watermark"] = watermark if watermark.pop("local") is False else {**watermark, "local": True}
-    if pins.aside:
-        document["set_aside"] = [list(place) for place in pins.aside]
-    if pins.kept:
-        document["redrive_set_aside"] = [list(place) for place in pins.kept]
+    if pins.set_aside:
+        document["set_aside"] = [list(place) for place in pins.set_aside]
+    if pins.redrive_set_aside:
+        document["redrive_set_aside"] = [list(place) for place in pins.redrive_set_aside]
     return document
 
 

@@ -43,7 +43,7 @@ def open_generation(
     `emptied` removes all rows in the same commit; `pending` is what has to be done before its first batch. The
     generation is `at_least` that: if a table was put back, what lies beside it may belong to later ones."""
     last = head.entry
-    entry = last.followed(
+    entry = last.next_entry(
         "open",
         generation=max(last.generation + 1, at_least),
         batch=0,
@@ -81,6 +81,6 @@ def carry_forward(
     unchanged."""
     if not needs_carry(head, now_ms):
         return head
-    entry = head.carried
+    entry = head.carry_entry
     append_entry(spark, uri, entry)
     return must_confirm(head, log, entry)

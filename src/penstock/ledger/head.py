@@ -53,9 +53,9 @@ class LedgerHead:
         return (self.entry.generation, self.commit.version) if self.entry.kind in REPLACING_KINDS else self.entry.filled
 
     @property
-    def carried(self) -> Entry:
+    def carry_entry(self) -> Entry:
         """A copy of the last entry, to commit again."""
-        return replace(self.entry.carried(self.counts, self.version), filled=self.filled)
+        return replace(self.entry.carry_entry(self.counts, self.version), filled=self.filled)
 
 
 def read_head(log: DeltaLog) -> LedgerHead | None:

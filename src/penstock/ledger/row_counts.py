@@ -91,7 +91,7 @@ class Conserved:
         return unexplained(vars(self), self.written)
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         """`1,000 read = 980 written + 15 in quarantine + 5 duplicates`."""
         reshaped = f" + {self.reshaped:,} made by its stages" if self.reshaped > 0 else ""
         text = f"{self.read:,} read{reshaped} = {' + '.join(self._parts())}"

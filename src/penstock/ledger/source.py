@@ -24,15 +24,15 @@ class ReplayInput:
 
     rows: DataFrame
     """In the form in which batches of the source have them."""
-    held: Offsets | None = None
+    first_offsets: Offsets | None = None
     """For topics: the first offsets that are read; rows from before them, or from other topics, stay. None: everything
     is there."""
-    gone: tuple[str, ...] = field(default=())
+    missing_files: tuple[str, ...] = field(default=())
     """Files whose rows stay."""
 
     @property
-    def whole(self) -> bool:
-        return self.held is None and not self.gone
+    def complete(self) -> bool:
+        return self.first_offsets is None and not self.missing_files
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Start:
 
     position: Position
     ids: Mapping[str, str]
-    said: str | None = None
+    description: str | None = None
     """The position in words, where its text tells a person nothing."""
     notes: tuple[str, ...] = ()
     """What else a person should know about how the table begins."""
@@ -100,7 +100,7 @@ class Source(Protocol):
 
     def stream(self, spark: SparkSession) -> DataFrame: ...
 
-    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
         """Everything that was read up to a position, at once. Raises Terminal if that can no longer be determined."""
 
     def size(self, before: Position, after: Position) -> int | None:

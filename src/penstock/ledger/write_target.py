@@ -30,14 +30,14 @@ class WriteTarget(Protocol):
         """On stores without our locks: every commit carries Delta's transaction options."""
 
     @property
-    def anew(self) -> bool:
+    def replaces_all(self) -> bool:
         """The rows are those of the whole table: its current rows do not count."""
 
     @property
     def lazy(self) -> bool:
         """Nothing is committed: the receiver of the rows computes them later."""
 
-    def there(self, session: SparkSession) -> DataFrame | None:
+    def existing_rows(self, session: SparkSession) -> DataFrame | None:
         """The existing rows that stay, next to those of the batch; None if there are none."""
 
     def append(self, rows: DataFrame, entry: Entry) -> None: ...
@@ -52,14 +52,14 @@ class WriteTarget(Protocol):
 class DeltaTableTarget:
     uri: str
     idempotent: bool = False
-    anew: bool = False
+    replaces_all: bool = False
     lazy: bool = False
     store: Callable[[Pins], None] | None = None
     """Stores the pins next to the offsets of the batch."""
     entry: Entry | None = field(default=None, init=False)
     """The entry as the processor has pinned it again; None if it has not."""
 
-    def there(self, session: SparkSession) -> DataFrame:
+    def existing_rows(self, session: SparkSession) -> DataFrame:
         return session.read.format("delta").load(self.uri)
 
     def append(self, rows: DataFrame, entry: Entry) -> None:
@@ -85,7 +85,7 @@ def coalesce_files(rows: DataFrame, files: int) -> DataFrame:
 
 
 class StagedOverwrite:
-    anew, lazy = True, False
+    replaces_all, lazy = True, False
 
     def __init__(self, session: SparkSession, uri: str, *, idempotent: bool, kept: DataFrame | None = None) -> None:
         """`kept`: rows of the table that stay as they are. Nobody else uses the session: its commits carry the metadata
@@ -107,7 +107,7 @@ class StagedOverwrite:
                 self._started_refill.columns(self._schema.json())
         return self._started_refill
 
-    def there(self, session: SparkSession) -> DataFrame | None:
+    def existing_rows(self, session: SparkSession) -> DataFrame | None:
         return self._kept
 
     def append(self, rows: DataFrame, entry: Entry) -> None:
@@ -128,7 +128,7 @@ class StagedOverwrite:
         """The columns that the table will have; to be called before anything is written."""
         self._schema = schema
 
-    def keep(self) -> int:
+    def write_kept_rows(self) -> int:
         """Writes the rows that stay, and returns how many there are."""
         if self._kept is None:
             return 0

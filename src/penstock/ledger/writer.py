@@ -53,7 +53,7 @@ class BatchProcessor(ABC):
 
     @property
     @abstractmethod
-    def outdated(self) -> bool:
+    def suppression_changed(self) -> bool:
         """A subject was added to the suppression list since the batch began: its results must not be committed."""
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
@@ -75,7 +75,7 @@ class BatchProcessor(ABC):
         """The rows that would go to quarantine, with the reasons; called after `write`. None if that is not known."""
         return None
 
-    def done(self) -> None:  # noqa: B027
+    def release(self) -> None:  # noqa: B027
         """The batch has ended, successfully or not: releases what was cached for it."""
 
 
@@ -133,7 +133,7 @@ class BatchWriter:
         self._checked_pins = False
 
     @property
-    def tail(self) -> LedgerHead:
+    def head(self) -> LedgerHead:
         return self._head
 
     def write(
@@ -170,10 +170,10 @@ class BatchWriter:
             return Written(number, rows, verdict, self._head.commit.version, time_ms, foreign, row_counts, remarks)
         finally:
             target.lock.release()
-            processor.done()
+            processor.release()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def commit_lock(self) -> Iterator[None]:
         """Holds the commit lock: nobody else commits to the table meanwhile."""
         acquire_commit(self._target.lock, self._target.table)
         try:
@@ -188,7 +188,7 @@ class BatchWriter:
         last = entries[-1] if entries else None
         return last if last is not None and last.generation > self._generation and not last.unfinished else None
 
-    def keep(self, spark: SparkSession) -> None:
+    def maintain_ledger(self, spark: SparkSession) -> None:
         """Called now and then. Repeats the last entry of an idle table before log retention removes it, and removes old
         tombstones."""
         target = self._target
@@ -227,7 +227,9 @@ class BatchWriter:
         self._checked_pins = True  # only the first batch of a query can have been started before
         inputs = processor.pin(batch, self._head.entry.pins, planned.after)
         lookups = {**inputs.lookups, **(earlier_pins.lookups if earlier_pins else {})}
-        aside = earlier_pins.aside if earlier_pins is not None and earlier_pins.definition == target.definition else ()
+        aside = (
+            earlier_pins.set_aside if earlier_pins is not None and earlier_pins.definition == target.definition else ()
+        )
         pins = Pins(planned.time_ms, target.definition, lookups, inputs.watermark, aside)
         store_pins(target.store, target.checkpoint, number, pins)
         return pins
@@ -236,7 +238,7 @@ class BatchWriter:
         self, number: int, before: tuple[str, ...], after: tuple[str, ...], pins: Pins, ids: Mapping[str, str]
     ) -> Entry:
         target, head = self._target, self._head
-        return head.entry.followed(
+        return head.entry.next_entry(
             "batch",
             generation=self._generation,
             batch=number,
@@ -248,12 +250,12 @@ class BatchWriter:
             counts=head.counts,
             seen=head.version,
             filled=head.filled,
-            pending=head.entry.pending if head.entry.stops_at is not None else {},
+            pending=head.entry.pending if head.entry.stop_position is not None else {},
         )
 
     def _refuse_at_limit(self, before: tuple[str, ...]) -> None:
         """Raises at the position where its generation stops: its next start continues elsewhere."""
-        if before == (self._head.entry.stops_at,):
+        if before == (self._head.entry.stop_position,):
             raise Transient("what comes next was undone upstream: it goes on after that", where=self._target.table)
 
     def _commit(self, batch: DataFrame, entry: Entry, processor: BatchProcessor) -> LedgerHead:

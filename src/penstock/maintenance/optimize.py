@@ -406,7 +406,7 @@ class Optimized:
     done: tuple[OptimizeStep, ...]
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         change = f"{counted(self.files_before, 'file')} became {self.files:,}"
         return f"{'; '.join(step.describe() for step in self.done)}: {change}"
 

@@ -51,14 +51,14 @@ MARGIN_MS = 10 * 60_000
 class Need:
     """A reader, or a setting, that needs files which are no longer in the newest version."""
 
-    who: str
+    reader: str
     what: str
     """Continues the sentence that starts with `who`: `has read up to version 7 of 12`."""
     since_ms: int | None
     """It needs files that were removed then or later. None: unknown, so no file may be deleted."""
     version: int | None = None
     """For a reader: the oldest version that it reads."""
-    first: int | None = None
+    first_version: int | None = None
     """For a reader: the first version whose removed files it still reads."""
     changes: bool = False
     """For a reader: whether it reads the files of the change feed as well."""
@@ -66,7 +66,7 @@ class Need:
     """A length of time that the user chose, rather than a position in the table."""
 
     def __str__(self) -> str:
-        return f"{self.who} {self.what}"
+        return f"{self.reader} {self.what}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Horizon:
     """All needs, the one that goes back furthest first."""
     why: str | None = None
     """Why no file may be deleted."""
-    still: bool = False
+    batches_paused: bool = False
     """No batch of the table runs, and none will start before this is over."""
 
     @property
@@ -90,13 +90,13 @@ class Horizon:
     @property
     def all_may_go(self) -> bool:
         """Whether every file that is not in the newest version may be deleted."""
-        return self.still and self.at_ms is not None and self.at_ms >= self.asked_ms
+        return self.batches_paused and self.at_ms is not None and self.at_ms >= self.asked_ms
 
 
 def horizon(table: str, asked_ms: int, needs: Sequence[Need], known_since_ms: int, *, still: bool = False) -> Horizon:
     """`asked_ms`: removals before it are requested to go. `known_since_ms`: Delta knows no earlier removal."""
     ordered = tuple(sorted(needs, key=lambda need: -1 if need.since_ms is None else need.since_ms))
-    result = Horizon(table, asked_ms, None, ordered, still=still)
+    result = Horizon(table, asked_ms, None, ordered, batches_paused=still)
     unclear = next((need for need in ordered if need.since_ms is None), None)
     if unclear is not None:
         return _nothing_may_go(result, str(unclear))
@@ -336,7 +336,7 @@ def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> in
             return None
         if commit.removed_ms is not None:
             since = min(since, commit.removed_ms)
-        if changes and commit.feeds:  # files of a change feed count as removed as soon as they are written
+        if changes and commit.has_change_feed:  # files of a change feed count as removed as soon as they are written
             written_ms = commit.entry.pins.time_ms if commit.entry is not None else commit.timestamp_ms
             since = min(since, written_ms - HOUR_MS, commit.timestamp_ms - HOUR_MS)
     return since
@@ -344,12 +344,14 @@ def _removed_since(log: RecentLog, first: int, changes: bool, now_ms: int) -> in
 
 def files_needed(store: Store, uri: str, all_needs: Sequence[Need]) -> dict[str, str]:
     """By file, as a path in the table: which reader needs it. Proves what the horizon promises."""
-    readers = [need for need in all_needs if need.first is not None]
+    readers = [need for need in all_needs if need.first_version is not None]
     needed_by: dict[str, str] = {}
-    for version in range(min((need.first or 0 for need in readers), default=1), RecentLog(store, uri, "").newest() + 1):
+    for version in range(
+        min((need.first_version or 0 for need in readers), default=1), RecentLog(store, uri, "").newest() + 1
+    ):
         text = store.read(f"{uri}/_delta_log/{version:020d}.json") or ""
-        for need in (reader for reader in readers if (reader.first or 0) <= version):
-            needed_by |= dict.fromkeys(removed_files(text, feed=need.changes), need.who)
+        for need in (reader for reader in readers if (reader.first_version or 0) <= version):
+            needed_by |= dict.fromkeys(removed_files(text, feed=need.changes), need.reader)
     return needed_by
 
 

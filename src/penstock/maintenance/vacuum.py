@@ -327,7 +327,7 @@ def document(task: TableVacuum) -> dict[str, Any]:
 
 def _need_document(need: Need) -> dict[str, Any]:
     return {
-        "who": need.who,
+        "who": need.reader,
         "what": need.what,
         "version": need.version,
         "removed_since": _iso_time(need.since_ms),

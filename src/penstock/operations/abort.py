@@ -67,7 +67,7 @@ def run_abort(spark: SparkSession, plan: Plan, abort_plan: AbortPlan) -> int:
             return abort_replay(work, head).entry.generation
         acquire_commit(work.lock, table.name)
         try:
-            head = work.end()
+            head = work.head()
             if pending_rewind(head.entry) is None:
                 raise _nothing_open_error(abort_plan.verb, table)
             return abort_rewind(work, head).entry.generation

@@ -105,36 +105,36 @@ class CheckpointInspection:
     """`refusal` is the error that a start would raise; `why` is None then. Without a table, `tail` is None."""
 
     table: TablePlan
-    tail: LedgerHead | None = None
+    head: LedgerHead | None = None
     folder: str | None = None
     """The checkpoint folder of the last generation in the ledger."""
-    found: Checkpoint | None = None
+    checkpoint: Checkpoint | None = None
     why: str | None = None
     """Why the checkpoint has to be rebuilt; None if it is in step with the ledger."""
     refusal: PenstockError | None = None
 
     @property
     def entry(self) -> Entry | None:
-        return self.tail.entry if self.tail is not None else None
+        return self.head.entry if self.head is not None else None
 
     @property
     def planned(self) -> int | None:
-        return max(self.found.offsets, default=None) if self.found is not None else None
+        return max(self.checkpoint.offsets, default=None) if self.checkpoint is not None else None
 
     @property
     def committed(self) -> int | None:
-        return max(self.found.commits, default=None) if self.found is not None else None
+        return max(self.checkpoint.commits, default=None) if self.checkpoint is not None else None
 
     @property
     def in_step(self) -> bool:
-        return self.tail is not None and self.refusal is None and self.why is None
+        return self.head is not None and self.refusal is None and self.why is None
 
 
 def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointInspection:
     """Never raises because of the table: its errors are in the answer."""
     inspection = _inspect(table, store)
     for _ in range(_TRIES):
-        if inspection.in_step or inspection.tail is None:
+        if inspection.in_step or inspection.head is None:
             return inspection
         next_inspection = _inspect(table, store)
         if _is_unchanged(inspection, next_inspection):
@@ -168,7 +168,7 @@ def _inspect(table: TablePlan, store: Store) -> CheckpointInspection:
 
 def _is_unchanged(first: CheckpointInspection, second: CheckpointInspection) -> bool:
     """The problem is still the same, and no process has written meanwhile."""
-    return first.entry == second.entry and first.found == second.found
+    return first.entry == second.entry and first.checkpoint == second.checkpoint
 
 
 # The batches that a checkpoint still holds, each with its ranges, its pins and its row counts.
@@ -265,12 +265,12 @@ class Operator:
     partitions: int
     versions: tuple[int, int] | None
     """The oldest and the newest version that a partition holds; batch N leaves version N+1."""
-    behind: int
+    partitions_behind: int
     """Partitions whose newest version is older than that of others: their batch was cut off."""
     size: Size
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         return _OPERATOR_LABELS.get(self.name or "", "") or self.name or "unknown"
 
 
@@ -325,7 +325,7 @@ class Leftover:
 
     table: str
     folder: str
-    what: str
+    description: str
     size: Size
 
 

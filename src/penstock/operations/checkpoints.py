@@ -63,7 +63,12 @@ def checkpoint_document(
 
 
 def leftover_document(leftover: Leftover) -> dict[str, Any]:
-    return {"table": leftover.table, "folder": leftover.folder, "what": leftover.what, **_size_document(leftover.size)}
+    return {
+        "table": leftover.table,
+        "folder": leftover.folder,
+        "what": leftover.description,
+        **_size_document(leftover.size),
+    }
 
 
 def batch_document(batch: CheckpointBatch) -> dict[str, Any]:
@@ -82,10 +87,10 @@ def operator_document(operator: Operator) -> dict[str, Any]:
     return {
         "operator": operator.number,
         "name": operator.name,
-        "keeps": operator.said,
+        "keeps": operator.label,
         "partitions": operator.partitions,
         "versions": list(operator.versions) if operator.versions is not None else None,
-        "partitions_behind": operator.behind,
+        "partitions_behind": operator.partitions_behind,
         **_size_document(operator.size),
     }
 
@@ -97,10 +102,10 @@ def forecast_document(forecast: StartForecast) -> dict[str, Any]:
 def drift_document(drift: DefinitionDrift) -> dict[str, Any]:
     return {
         "kind": drift.kind,
-        "generation": drift.since[0] if drift.since is not None else None,
-        "batch": drift.since[1] if drift.since is not None else None,
-        "was": drift.was,
-        "follows": drift.follows or None,
+        "generation": drift.last_batch[0] if drift.last_batch is not None else None,
+        "batch": drift.last_batch[1] if drift.last_batch is not None else None,
+        "was": drift.last_definition,
+        "follows": drift.consequence or None,
         "refused": drift.refused,
     }
 
@@ -125,9 +130,9 @@ def _size_document(size: Size) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class CheckpointSummary:
-    seen: CheckpointInspection
+    inspection: CheckpointInspection
     weight: CheckpointSize
-    left: tuple[Leftover, ...]
+    leftovers: tuple[Leftover, ...]
 
 
 def checkpoint_summaries(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
@@ -144,7 +149,7 @@ def _summarize(table: TablePlan, store: Store) -> CheckpointSummary:
 
 
 def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
-    return checkpoint_document(summary.seen, summary.weight, summary.left)
+    return checkpoint_document(summary.inspection, summary.weight, summary.leftovers)
 
 
 # One checkpoint in detail.
@@ -152,9 +157,9 @@ def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CheckpointDetails:
-    seen: CheckpointInspection
+    inspection: CheckpointInspection
     weight: CheckpointSize
-    left: tuple[Leftover, ...]
+    leftovers: tuple[Leftover, ...]
     query: str | None
     """Spark's id of the query, from `metadata`."""
     batches: tuple[CheckpointBatch, ...]
@@ -163,8 +168,8 @@ class CheckpointDetails:
     """Batches that are planned and not committed."""
     operators: tuple[Operator, ...]
     reads: str
-    fits: DefinitionDrift
-    outlook: StartForecast
+    drift: DefinitionDrift
+    forecast: StartForecast
     process: int | None
     """The process of the runner that works on the table now."""
 
@@ -175,9 +180,9 @@ def checkpoint_details(plan: Plan, table: TablePlan, store: Store, limit: int) -
     folder = inspection.folder
     drift = definition_drift(table, inspection.entry)
     return CheckpointDetails(
-        seen=inspection,
+        inspection=inspection,
         weight=measure_checkpoint(inspection, store),
-        left=tuple(leftovers(inspection, store)),
+        leftovers=tuple(leftovers(inspection, store)),
         query=_query_id(store, folder) if folder is not None else None,
         batches=tuple(last_batches(store, folder, limit)) if folder is not None else (),
         open=tuple(open_batches(store, folder)) if folder is not None else (),
@@ -185,8 +190,8 @@ def checkpoint_details(plan: Plan, table: TablePlan, store: Store, limit: int) -
         reads=describe_subscription(
             inspection.entry.subscription if inspection.entry is not None else subscription_of(table)
         ),
-        fits=drift,
-        outlook=forecast_start(plan, inspection, drift, store),
+        drift=drift,
+        forecast=forecast_start(plan, inspection, drift, store),
         process=runner(plan, table),
     )
 
@@ -199,17 +204,17 @@ def _query_id(store: Store, folder: str) -> str | None:
 
 
 def show_document(details: CheckpointDetails) -> dict[str, Any]:
-    marker = details.seen.found.marker if details.seen.found is not None else None
-    entry = details.seen.entry
+    marker = details.inspection.checkpoint.marker if details.inspection.checkpoint is not None else None
+    entry = details.inspection.entry
     return {
-        **checkpoint_document(details.seen, details.weight, details.left),
+        **checkpoint_document(details.inspection, details.weight, details.leftovers),
         "query": details.query,
         "marker": dict(marker) if marker is not None else None,
         "process": details.process,
         "reads": details.reads,
         "position": [json.loads(text) for text in entry.after] if entry is not None else None,
-        "definition": {"now": details.seen.table.definition, **drift_document(details.fits)},
-        "start": forecast_document(details.outlook),
+        "definition": {"now": details.inspection.table.definition, **drift_document(details.drift)},
+        "start": forecast_document(details.forecast),
         "planned_not_committed": list(details.open),
         "last": [batch_document(batch) for batch in details.batches],
         "state": [operator_document(operator) for operator in details.operators],

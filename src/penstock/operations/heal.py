@@ -49,7 +49,7 @@ def forecast_start(plan: Plan, inspection: CheckpointInspection, drift: Definiti
     if entry is None:
         return StartForecast("make the table", "there is none yet")
     if drift.refused:
-        return StartForecast("refuse", drift.follows)
+        return StartForecast("refuse", drift.consequence)
     unknown = None
     try:
         _check_source(inspection.table, entry, store, same=drift.kind != "another source")
@@ -60,7 +60,7 @@ def forecast_start(plan: Plan, inspection: CheckpointInspection, drift: Definiti
     except PenstockError as error:
         return StartForecast("refuse", error.message, error.hint)
     if drift.kind == "another source":
-        return StartForecast("open a generation", drift.follows, unknown=unknown)
+        return StartForecast("open a generation", drift.consequence, unknown=unknown)
     if not plan.local and entry.kind != "genesis":
         reason = f"without locks each runner has a generation of its own: {entry.generation + 1}"
         return StartForecast("open a generation", f"{reason}, at the ledger's position", unknown=unknown)

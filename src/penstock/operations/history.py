@@ -28,7 +28,7 @@ class InferredSchema:
     document: Mapping[str, Any]
 
     @property
-    def said(self) -> list[str]:
+    def describe(self) -> list[str]:
         """Lines for display: the columns, where they come from, and what is unusual about them."""
         lines = [str(self.document["columns"])]
         if stats := self.document.get("inferred"):
@@ -47,7 +47,7 @@ def inferred_schemas(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Infer
     """By table, without tables that have none; empty if the lake cannot be read now."""
     try:
         store = open_store(plan.lake)
-        texts = {table.name: store.read(table.grown) for table in tables}
+        texts = {table.name: store.read(table.added_columns_path) for table in tables}
     except (PenstockError, OSError):
         return {}
     return {name: InferredSchema(json.loads(text)) for name, text in texts.items() if text}
@@ -94,14 +94,14 @@ def _line(commit: Commit) -> HistoryLine:
     note = entry.note if entry is not None else None
     if commit.restored_to is not None:
         note = f"back to version {commit.restored_to}"
-    if commit.upkeep is not None:
-        note = commit.upkeep.said
+    if commit.maintenance is not None:
+        note = commit.maintenance.description
     return HistoryLine(
         version=commit.version,
         timestamp_ms=commit.timestamp_ms,
         operation=commit.operation,
         origin=commit.origin.value,
-        kind=entry.kind if entry else commit.upkeep.work if commit.upkeep else None,
+        kind=entry.kind if entry else commit.maintenance.work if commit.maintenance else None,
         generation=entry.generation if entry else None,
         batch=entry.batch if entry else None,
         rows=commit.rows,

@@ -47,8 +47,8 @@ class Ready:
     """All that a query over the table needs."""
 
     target: WriterTarget
-    tail: LedgerHead
-    function: BatchProcessor
+    head: LedgerHead
+    processor: BatchProcessor
 
 
 def prepare(
@@ -95,7 +95,7 @@ class _TableStart:
 
     head: LedgerHead
     """The end of the ledger, as far as the steps have moved it."""
-    found: LedgerHead
+    compared_head: LedgerHead
     """The head that the checkpoint was compared with."""
     processor: BatchProcessor
     reason: str | None
@@ -133,7 +133,7 @@ class _TableStart:
             subscription=source.subscription,
             base=base_of(start.position[0]) if table.versions is not None and table.stream is None else None,
         )
-        self.say(f"table created, starting at {start.said or ', '.join(map(describe_position, start.position))}")
+        self.say(f"table created, starting at {start.description or ', '.join(map(describe_position, start.position))}")
         for note in start.notes:
             self.say(note)
         return head
@@ -151,12 +151,12 @@ class _TableStart:
     def finish_rewinds(self) -> None:
         """Finishes an open rewind of this table, or of the one that it reads."""
         if pending_rewind(self.head.entry) is not None:
-            self.head = finish(self.work, self.work.counted(self.head))
+            self.head = finish(self.work, self.work.with_row_counts(self.head))
             self.say(f"{self.head.entry.note}: it was cut off, and is done now")
         if not owes_jump(self.head.entry):
             return
         generation = self.head.entry.generation
-        self.head = finish_reader(self.work, self.work.counted(self.head))
+        self.head = finish_reader(self.work, self.work.with_row_counts(self.head))
         if self.head.entry.generation != generation:
             self._report_generation()
         self.own = self.own if self.own is None else self.head.entry.generation
@@ -188,7 +188,7 @@ class _TableStart:
         if self.reason is None:
             row_counts = read_row_counts(self.store, self._folder(), self.head.entry.batch)
             self.head = replace(self.head, row_counts=row_counts)
-        self.found = self.head
+        self.compared_head = self.head
 
     def follow_source(self) -> None:
         """Opens a generation if the table's source has changed; raises if the source lost data that was not read."""
@@ -254,7 +254,7 @@ class _TableStart:
             subscription=entry.subscription,
             definition=self.table.definition,
             note=f"a runner started on {socket.gethostname()}, process {os.getpid()}",
-            pending=entry.pending if entry.stops_at is not None else None,
+            pending=entry.pending if entry.stop_position is not None else None,
             at_least=at_least,
         )
 
@@ -298,13 +298,13 @@ class _TableStart:
         def drop(head: LedgerHead) -> None:
             tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
             if tombstones is not None:
-                tombstones.drop_old(head.carried)
+                tombstones.drop_old(head.carry_entry)
 
         return drop
 
     def rebuild_checkpoint(self, *, distrust: bool) -> None:
         """Makes the checkpoint from the ledger if it is not in step, or if a generation was opened."""
-        compared = self.found.entry
+        compared = self.compared_head.entry
         if self.reason is None and distrust and self.table.stream is None:
             self.reason = "Spark could not continue from it"
         if self.reason is not None or self.head.entry.generation != compared.generation:

@@ -54,7 +54,7 @@ class QuarantineReader:
     """The parts of `_source`: topic, partition, offset; or file, row; or version, deleted."""
     engine: QueryBuilder
 
-    def ask(self, sql: str) -> Iterator[Mapping[str, Any]]:
+    def query(self, sql: str) -> Iterator[Mapping[str, Any]]:
         """Yields the rows of the result as they arrive. Terminal if the files cannot be read."""
         try:
             for batch in self.engine.execute(sql):
@@ -269,7 +269,7 @@ class RejectedRow:
 
 def count_rows(quarantine: QuarantineReader, row_filter: RejectFilter) -> int:
     sql = f"SELECT count(*) AS rows FROM {ROWS} WHERE {row_filter.where(quarantine)}"
-    return sum(int(row["rows"]) for row in quarantine.ask(sql))
+    return sum(int(row["rows"]) for row in quarantine.query(sql))
 
 
 def read_rows(
@@ -281,7 +281,7 @@ def read_rows(
     where = f"({row_filter.where(quarantine)}) AND ({condition})"
     newest = f"SELECT * FROM {ROWS} WHERE {where} ORDER BY {order} LIMIT {limit}"
     columns = ", ".join(_columns(quarantine, whole=whole))
-    for row in quarantine.ask(f"SELECT {columns} FROM ({newest}) AS newest ORDER BY {order}"):
+    for row in quarantine.query(f"SELECT {columns} FROM ({newest}) AS newest ORDER BY {order}"):
         yield _row(row)
 
 
@@ -404,7 +404,7 @@ class RejectKind:
 class QuarantineCounts:
     table: str
     quarantine: str
-    made: bool = True
+    exists: bool = True
     """False: there is no quarantine yet, so no row was ever rejected."""
     rows: int = 0
     read: int | None = None
@@ -413,7 +413,7 @@ class QuarantineCounts:
     last: Time | None = None
     reasons: Mapping[str, int] = field(default_factory=dict)
     kinds: tuple[RejectKind, ...] = ()
-    ahead: int = 0
+    rows_ahead: int = 0
     """Rows of batches that are not in the table: a replay is running, or the table was restored to an older state."""
     problem: str | None = None
     hint: str | None = None
@@ -423,7 +423,7 @@ class QuarantineCounts:
         return self.rows / self.read if self.read and self.rows <= self.read else None
 
     @property
-    def untold(self) -> int:
+    def rows_of_other_kinds(self) -> int:
         """Rows of the kinds beyond MOST_KINDS."""
         return self.rows - sum(kind.rows for kind in self.kinds)
 
@@ -448,8 +448,8 @@ def count_kinds(table: TablePlan, store: Store) -> QuarantineCounts:
     name = quarantine_of(table.name, table.uri).table
     last_entry, read = _last_entry_and_read_rows(table, store)
     if quarantine is None:
-        return QuarantineCounts(table.name, name, made=False, read=read)
-    by_reason = list(quarantine.ask(_BY_REASON))
+        return QuarantineCounts(table.name, name, exists=False, read=read)
+    by_reason = list(quarantine.query(_BY_REASON))
     times = [moment for group in by_reason for moment in (group["first"], group["last"]) if moment is not None]
     return QuarantineCounts(
         table.name,
@@ -460,7 +460,7 @@ def count_kinds(table: TablePlan, store: Store) -> QuarantineCounts:
         last=max(times, key=micros_of, default=None),
         reasons={group["reason"]: int(group["rows"]) for group in by_reason},
         kinds=tuple(_kinds(quarantine)),
-        ahead=_count_ahead(quarantine, last_entry) if last_entry is not None else 0,
+        rows_ahead=_count_ahead(quarantine, last_entry) if last_entry is not None else 0,
     )
 
 
@@ -474,7 +474,7 @@ def _kinds(quarantine: QuarantineReader) -> list[RejectKind]:
         RejectKind(
             kind["reason"], kind["about"], int(kind["rows"]), kind["first"], kind["last"], _sample(quarantine, kind)
         )
-        for kind in quarantine.ask(sql)
+        for kind in quarantine.query(sql)
     ]
 
 
@@ -508,7 +508,7 @@ def _count_ahead(quarantine: QuarantineReader, last_entry: Entry) -> int:
     later = (
         f"generation > {last_entry.generation} OR (generation = {last_entry.generation} AND batch > {last_entry.batch})"
     )
-    return sum(int(row["rows"]) for row in quarantine.ask(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
+    return sum(int(row["rows"]) for row in quarantine.query(f"SELECT count(*) AS rows FROM {ROWS} WHERE {later}"))
 
 
 def count_document(counted: QuarantineCounts) -> dict[str, Any]:
@@ -532,8 +532,8 @@ def count_document(counted: QuarantineCounts) -> dict[str, Any]:
             }
             for kind in counted.kinds
         ],
-        "rows_of_other_kinds": counted.untold,
-        "ahead": counted.ahead,
+        "rows_of_other_kinds": counted.rows_of_other_kinds,
+        "ahead": counted.rows_ahead,
         "problem": counted.problem,
         "hint": counted.hint,
     }

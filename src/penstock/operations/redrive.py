@@ -69,10 +69,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Runnable:
-    function: IsolatingProcessor
+    processor: IsolatingProcessor
     rejected: DataFrame
     """Rows of the quarantine."""
-    batch: Callable[[DataFrame], DataFrame]
+    make_batch: Callable[[DataFrame], DataFrame]
     """Turns rows of the quarantine into the batch that the table's function is given."""
     untouched: DataFrame | None = None
     """Requested rows that cannot be run again: they stay as they are."""
@@ -164,7 +164,7 @@ def files_runnable(work: TableSession, rejected: DataFrame) -> Runnable:
     choice = extend_by_rejected_lines(
         reader, unchanged_files, reader.schema.require(), partial(_lines, rejected=rejected.where(can_run_again))
     )
-    choice = replace(choice, watchful=False)
+    choice = replace(choice, stops_at_new_fields=False)
     survey = reader.schema.format.survey(unchanged_files, StructType()) if unchanged_files else Survey()
     stages = staged_table(work.table, reader, choice, survey)
     rows = reader.schema.format.rows(unchanged_files, choice, survey, max(1, len(unchanged_files) // _FILES_A_TASK))
@@ -173,7 +173,7 @@ def files_runnable(work: TableSession, rejected: DataFrame) -> Runnable:
     lookups = Lookups(work.table, work.store)
     if reader.files.new_fields == "add":
         pins = Pins(0, "", lookups.newest())
-        batch = stages.make(rows, pins, lookups.read(work.spark, pins))
+        batch = stages.run(rows, pins, lookups.read(work.spark, pins))
         settle_columns(work.spark, work.table, table_schema(work.table, batch.rows))
     staged = StagedProcessor(with_schema(work.table, choice), stages, lookups, None, suppression, tombstones)
     return Runnable(
@@ -222,12 +222,12 @@ class RedriveMarks:
     def rows(self) -> DataFrame:
         return self._session.read.format("delta").load(self.uri)
 
-    def open(self) -> str | None:
+    def open_redrive(self) -> str | None:
         """The id of a redrive that was cut off; None if there is none."""
         row = self.rows().where(f"{MARK} IS NOT NULL").agg(F.max(MARK)).first()
         return None if row is None or row[0] is None else str(row[0])
 
-    def of(self, redrive_id: str) -> DataFrame:
+    def marked_rows(self, redrive_id: str) -> DataFrame:
         return self.rows().where(f"{MARK} = {literal(redrive_id)}")
 
     def mark(self, redrive_id: str, condition: str | None) -> int:
@@ -235,7 +235,7 @@ class RedriveMarks:
         unmarked = f"{MARK} IS NULL AND ({condition or 'true'})"
         with self._carry_ledger():
             DeltaTable.forPath(self._session, self.uri).update(unmarked, {MARK: F.lit(redrive_id)})
-        return self.of(redrive_id).count()
+        return self.marked_rows(redrive_id).count()
 
     def settle(self, redrive_id: str, remaining: DataFrame, *, files: int = 1) -> None:
         """Replaces the marked rows by `remaining`, which has the columns of the quarantine, in one commit."""
@@ -256,7 +256,7 @@ class RedriveMarks:
         """Repeats the quarantine's last entry in the commit: a batch that it lacks must not seem to be there."""
         head = read_head(self._log)
         assert head is not None
-        entry = head.entry.stamped(kind="redrive", counts=head.counts, seen=head.version, pending={})
+        entry = head.entry.with_new_id(kind="redrive", counts=head.counts, seen=head.version, pending={})
         with commit_metadata(self._session, entry, idempotent=False):
             yield head, entry
 
@@ -337,9 +337,9 @@ def redrive(work: TableSession, condition: str | None) -> list[RedriveResult]:
         marks = RedriveMarks(work.spark, work.store, work.table)
         results: list[RedriveResult] = []
         failure: Exception | None = None
-        if (cut_off := marks.open()) is not None:
+        if (cut_off := marks.open_redrive()) is not None:
             try:
-                results.append(_run_or_leave(work, marks, cut_off, marks.of(cut_off).count()))
+                results.append(_run_or_leave(work, marks, cut_off, marks.marked_rows(cut_off).count()))
             except Exception as error:  # raised after the requested rows have been run
                 failure = error
         redrive_id = uuid.uuid4().hex
@@ -361,15 +361,15 @@ def _run_or_leave(work: TableSession, marks: RedriveMarks, redrive_id: str, rows
         with suppress(Exception):
             head = read_head(work.log)
             if head is not None and not _redrive_commits(work, head, redrive_id):
-                marks.settle(redrive_id, marks.of(redrive_id), files=1 + rows // MOST_IN_FILE)
+                marks.settle(redrive_id, marks.marked_rows(redrive_id), files=1 + rows // MOST_IN_FILE)
         raise
 
 
 def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) -> RedriveResult:
     table, head = work.table, _ledger_head(work)
-    runnable = _make_runnable(work, marks.of(redrive_id), head.entry)
+    runnable = _make_runnable(work, marks.marked_rows(redrive_id), head.entry)
     head = advance(head, work.log)  # the table may have got columns
-    processor, rejected = runnable.function, runnable.rejected
+    processor, rejected = runnable.processor, runnable.rejected
     commits = _redrive_commits(work, head, redrive_id)
     version_before = commits[0].version - 1 if commits else head.version
     landed_before = _landed_coordinates(rejected, table, version_before) if table.write.merge is None else None
@@ -378,15 +378,15 @@ def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) ->
         if landed_before is None
         else _shared_coordinates(rejected).union(landed_before).distinct()
     )
-    batch = runnable.batch(rejected.join(ambiguous, SOURCE, "left_anti"))
+    batch = runnable.make_batch(rejected.join(ambiguous, SOURCE, "left_anti"))
     pins = Pins(
         time.time_ns() // 1_000_000,
         table.definition,
         Lookups(table, work.store).newest(),
-        aside=head.entry.pins.aside,  # of the last batch, which runs again if the checkpoint is rebuilt
-        kept=_failed_records(commits),
+        set_aside=head.entry.pins.set_aside,  # of the last batch, which runs again if the checkpoint is rebuilt
+        redrive_set_aside=_failed_records(commits),
     )
-    entry = replace(head.carried, kind="redrive", pins=pins, note=f"redrive {redrive_id}")
+    entry = replace(head.carry_entry, kind="redrive", pins=pins, note=f"redrive {redrive_id}")
     try:
         if not commits:
             target = DeltaTableTarget(table.uri, work.idempotent)
@@ -397,7 +397,7 @@ def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) ->
         else:
             _refuse_changed_definition(work, commits[0], redrive_id)
             landed, row_counts = commits[0].rows, {}
-            processor.look(batch, entry)
+            processor.inspect(batch, entry)
         landed_now = _landed_coordinates(rejected, table, None) if commits and landed_before is not None else None
         remaining = remaining_rows(rejected, processor.rejected(batch, entry), entry, ambiguous, landed_now)
         if runnable.untouched is not None:
@@ -408,7 +408,7 @@ def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) ->
             _count(work, entry, left, landed, row_counts)
         marks.settle(redrive_id, remaining, files=1 + (rows - left) // MOST_IN_FILE)
     finally:
-        processor.done()
+        processor.release()
     return RedriveResult(redrive_id, rows, landed, left, reasons)
 
 
@@ -423,7 +423,7 @@ def _make_runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runn
     if adds_new_fields(table):
         growing = GrowingTableProcessor(work.spark, table, work.store, suppression)
         entry = replace(last, pins=replace(last.pins, lookups=lookups.newest()))
-        stages = stages_for(table, growing.redriven(as_batch(rejected, table), entry), "judge")
+        stages = stages_for(table, growing.extend_by_rejected(as_batch(rejected, table), entry), "judge")
     tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
     staged = StagedProcessor(table, stages, lookups, None, suppression, tombstones)
     processor = IsolatingProcessor(SuppressingRows(staged, suppression), staged, table, work.log, redriving=True)
@@ -474,7 +474,7 @@ def _redrive_commits(work: TableSession, head: LedgerHead, redrive_id: str) -> l
 def _failed_records(commits: Sequence[Commit]) -> tuple[Place, ...]:
     """Records on which an expression raised when the rows were appended."""
     entry = commits[0].entry if commits else None
-    return entry.pins.kept if entry is not None else ()
+    return entry.pins.redrive_set_aside if entry is not None else ()
 
 
 def _refuse_changed_definition(work: TableSession, commit: Commit, redrive_id: str) -> None:
@@ -523,7 +523,7 @@ def _count(work: TableSession, entry: Entry, left: int, landed: int, row_counts:
     base_counts = head.counts if head.entry.note == entry.note else entry.counts
     counts = Counts(base_counts.rows, base_counts.total, add_counts(base_counts.row_counts, changes))
     counted_entry = replace(
-        head.carried, kind="redrive", pins=head.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED_SUFFIX}"
+        head.carry_entry, kind="redrive", pins=head.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED_SUFFIX}"
     )
     append_entry(spark, work.table.uri, counted_entry)
     must_confirm(head, work.log, counted_entry)

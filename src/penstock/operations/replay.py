@@ -61,7 +61,7 @@ _IN_SOURCE = {name: f"{SOURCE}.{name}" for name in ("topic", "partition", "offse
 
 def kept_rows_condition(table: TablePlan, replay_input: ReplayInput) -> str | None:
     """The condition on the rows that stay; None: all are rebuilt. Terminal if those that stay cannot be identified."""
-    if replay_input.whole:
+    if replay_input.complete:
         return None
     if table.write.merge is not None or (table.stages is not None and not table.write.source):
         raise Terminal(
@@ -72,18 +72,22 @@ def kept_rows_condition(table: TablePlan, replay_input: ReplayInput) -> str | No
             hint="land the topic in a bronze table and replay from there; or begin anew with what there is: "
             f"`penstock checkpoints reset {table.name} --to earliest`",
         )
-    if replay_input.gone:
-        return _in_files(replay_input.gone)
-    assert replay_input.held is not None
+    if replay_input.missing_files:
+        return _in_files(replay_input.missing_files)
+    assert replay_input.first_offsets is not None
     columns = {name: quote(table.columns[name]) for name in _IN_SOURCE} if table.stages is None else _IN_SOURCE
-    return _before_offsets(replay_input.held, columns)
+    return _before_offsets(replay_input.first_offsets, columns)
 
 
 def kept_rejects_condition(replay_input: ReplayInput) -> str | None:
     """The same condition on the rows of its quarantine."""
-    if replay_input.whole:
+    if replay_input.complete:
         return None
-    return _in_files(replay_input.gone) if replay_input.gone else _before_offsets(replay_input.held or {}, _IN_SOURCE)
+    return (
+        _in_files(replay_input.missing_files)
+        if replay_input.missing_files
+        else _before_offsets(replay_input.first_offsets or {}, _IN_SOURCE)
+    )
 
 
 def _in_files(names: tuple[str, ...]) -> str:
@@ -114,13 +118,13 @@ def settle_quarantine(
     if not owes_settling(head.entry):
         return
     tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
-    if tombstones is not None and tombstones.filled < head.entry.generation:
+    if tombstones is not None and tombstones.last_filled_generation < head.entry.generation:
         tombstones.drop(f"generation < {head.entry.generation}", replace(head.entry, kind="fill", pending={}))
     if not table.may_reject:
         return
     quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
     generation, kept_condition = head.entry.generation, kept_condition_of(head.entry)
-    if not quarantine.exists or quarantine.filled >= generation:
+    if not quarantine.exists or quarantine.last_filled_generation >= generation:
         return
     older_rows = f"generation < {generation}"
     condition = older_rows if kept_condition is None else f"{older_rows} AND NOT coalesce({kept_condition}, false)"
@@ -160,9 +164,9 @@ class SuppressionListChanged(Conflict):
 
 @dataclass(frozen=True)
 class FillResult:
-    tail: LedgerHead
+    head: LedgerHead
     rows: int
-    kept: int
+    kept_rows: int
     row_counts: RowCounts
 
 
@@ -177,12 +181,12 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
     kind = resolve_table(work.spark, table, work.store, work.source)
     processor = open_table(work.spark, kind, table, work.store, opened.entry, idempotent=work.idempotent)
     request = replay_request(table, opened.entry, replay)
-    replay_input = work.source.covered(session, request)
+    replay_input = work.source.replay_input(session, request)
     kept_condition = kept_rows_condition(table, replay_input)
     entry = fill_entry(table, opened, replay, processor, replay_input.rows)
     suppression = Suppression(table, work.store)
     kept_existing = (
-        suppression.own(session.read.format("delta").load(table.uri).where(kept_condition))
+        suppression.drop_suppressed(session.read.format("delta").load(table.uri).where(kept_condition))
         if kept_condition is not None
         else None
     )
@@ -202,7 +206,7 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
         finally:
             work.lock.release()
     finally:
-        processor.done()
+        processor.release()
 
 
 def replay_request(table: TablePlan, entry: Entry, replay: Replay) -> ReplayRequest:
@@ -222,7 +226,7 @@ def fill_entry(
         pinned = PinnedInputs(watermark=replace(watermark, closed=None))
     else:
         pinned = processor.pin(batch, opening.pins, opening.after)
-    return opening.followed(
+    return opening.next_entry(
         "fill",
         before=opening.after,
         pins=Pins(time.time_ns() // 1_000_000, table.definition, pinned.lookups, pinned.watermark),
@@ -250,16 +254,18 @@ def _commit(
             where=table.name,
             hint="nothing of this replay is in the table; `penstock history` shows what is",
         )
-    if processor.outdated:
+    if processor.suppression_changed:
         raise SuppressionListChanged("a subject was added to the suppression list meanwhile", where=table.name)
     refuse_foreign_changes(head, log)
     rows = entry.applied if entry.applied is not None else refill.rows
     row_counts = processor.complete(replay_input.rows, entry, rows=rows, written=True)
-    kept = refill.keep()
+    kept = refill.write_kept_rows()
     if kept:  # they count as read, so that rows read and rows present balance
         entry = replace(entry, counts=Counts(row_counts={BATCHES: 0, READ: kept} if row_counts else {}))
     entry = replace(
-        entry, seen=head.version, pending=settle_document(kept_rejects_condition(replay_input), replay_input.held)
+        entry,
+        seen=head.version,
+        pending=settle_document(kept_rejects_condition(replay_input), replay_input.first_offsets),
     )
     refill.commit(entry)
     head = must_confirm(head, log, entry)

@@ -57,11 +57,11 @@ class ReplayPlan:
     table: TablePlan
     source: str
     """What is read: `bronze.orders, version 12`."""
-    at: int | None
+    upstream_version: int | None
     """The version of the table upstream that was asked for."""
     position: str
     """The table's position now."""
-    after: str
+    next_position: str
     """The position at which it continues."""
     rows: int
     """Rows in the table now, as its ledger counts them."""
@@ -69,48 +69,50 @@ class ReplayPlan:
     """The process that runs the table now."""
     outdated: bool
     """That process started with another definition."""
-    owed: bool
+    resumes: bool
     """A replay of it was cut off: this one takes its place."""
     readers: tuple[TableReader, ...]
     cascade: tuple[TableReader, ...]
     """Rebuilt as well, in this order."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Offsets that the source no longer has, by topic: rows made of them stay as they are."""
-    passed_over: str | None = None
+    skipped_changes: str | None = None
     """Changes upstream that the table skipped because of an option, and whose effect a replay includes."""
 
     @property
     def moves(self) -> bool:
-        return self.position != self.after
+        return self.position != self.next_position
 
     @property
     def steps(self) -> tuple[RebuildTable, ...]:
-        first = RebuildTable(self.table, self.source, self.at)
+        first = RebuildTable(self.table, self.source, self.upstream_version)
         return (first, *rebuilds_after(self.table.name, tuple(reader.table for reader in self.cascade)))
 
     @property
     def stale(self) -> tuple[TableReader, ...]:
         """Readers whose rows are still made of the old ones afterwards."""
         rebuilt = {reader.table.name for reader in self.cascade}
-        return tuple(reader for reader in self.readers if reader.how != "follows" and reader.table.name not in rebuilt)
+        return tuple(
+            reader for reader in self.readers if reader.effect != "follows" and reader.table.name not in rebuilt
+        )
 
 
 def document(replay_plan: ReplayPlan) -> dict[str, Any]:
     return {
         "table": replay_plan.table.name,
         "reads": replay_plan.source,
-        "version": replay_plan.at,
+        "version": replay_plan.upstream_version,
         "position": replay_plan.position,
-        "after": replay_plan.after,
+        "after": replay_plan.next_position,
         "rows": replay_plan.rows,
         "running": replay_plan.running,
         "runner_is_outdated": replay_plan.outdated,
-        "resumes": replay_plan.owed,
+        "resumes": replay_plan.resumes,
         "lost": dict(replay_plan.lost),
-        "passed_over": replay_plan.passed_over,
+        "passed_over": replay_plan.skipped_changes,
         "cascade": [reader.table.name for reader in replay_plan.cascade],
-        "stale": [{"table": reader.table.name, "how": reader.how} for reader in replay_plan.stale],
-        "follow": [reader.table.name for reader in replay_plan.readers if reader.how == "follows"],
+        "stale": [{"table": reader.table.name, "how": reader.effect} for reader in replay_plan.stale],
+        "follow": [reader.table.name for reader in replay_plan.readers if reader.effect == "follows"],
         "steps": [step.describe() for step in replay_plan.steps],
     }
 
@@ -136,17 +138,17 @@ def plan_replay(
     replay_plan = ReplayPlan(
         table=table,
         source=_describe_source(table, current_position, at),
-        at=at,
+        upstream_version=at,
         position=current_position,
-        after=after,
+        next_position=after,
         rows=head.counts.total,
         running=running,
         outdated=running is not None and head.entry.pins.definition != table.definition,
-        owed=pending is not None,
+        resumes=pending is not None,
         readers=readers,
         cascade=tuple(downstream_of(plan, table.name, store)) if cascade else (),
         lost=_count_lost(table, log, head, current_position),
-        passed_over=_passed_over(table, store, head, current_position, at),
+        skipped_changes=_passed_over(table, store, head, current_position, at),
     )
     _refuse_move(replay_plan, cascade=cascade)
     return replay_plan
@@ -250,7 +252,7 @@ def _refuse_move(replay_plan: ReplayPlan, *, cascade: bool) -> None:
     """UsageError if a reader would get rows twice, or never."""
     if not replay_plan.moves or cascade:
         return
-    affected = [reader.table.name for reader in replay_plan.readers if reader.how != "follows"]
+    affected = [reader.table.name for reader in replay_plan.readers if reader.effect != "follows"]
     if affected:
         raise UsageError(
             f"{replay_plan.table.name} would go on from another place than it is at, and {', '.join(affected)} would "
@@ -266,7 +268,7 @@ def run_replay(
     spark: SparkSession, plan: Plan, replay_plan: ReplayPlan, tell: Tell
 ) -> Iterator[tuple[TablePlan, FillResult]]:
     """Rebuilds the tables one by one. Killed in between, rebuilt tables stay so, and `status` names the others."""
-    note = "replay" if replay_plan.at is None else f"replay of version {replay_plan.at}"
+    note = "replay" if replay_plan.upstream_version is None else f"replay of version {replay_plan.upstream_version}"
     committed: dict[str, int] = {}
     for step in replay_plan.steps:
         filled = run_rebuild(spark, plan, step, note, committed, tell)
@@ -281,7 +283,7 @@ def run_rebuild(
     version = step.at if step.upstream is None else committed[step.upstream]
     with open_table_session(spark, plan, step.table) as work:
         filled = replay(work, version, note, lambda action: tell(step.table.name, action))
-    committed[step.table.name] = filled.tail.commit.version
+    committed[step.table.name] = filled.head.commit.version
     return filled
 
 

@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 class PreviewTarget:
     """A write target that keeps the rows of a table's function as a query and writes nothing."""
 
-    anew, idempotent, lazy = True, False, True
+    replaces_all, idempotent, lazy = True, False, True
 
     def __init__(self, uri: str, kept: DataFrame | None) -> None:
         self.uri, self._kept = uri, kept
         self._parts: list[DataFrame] = []
 
-    def there(self, session: SparkSession) -> DataFrame | None:
+    def existing_rows(self, session: SparkSession) -> DataFrame | None:
         return self._kept
 
     def append(self, rows: DataFrame, entry: Entry) -> None:
@@ -84,7 +84,7 @@ def preview(work: TableSession, head: LedgerHead, at: int | None, after: tuple[s
     opened = replace(head, entry=replace(head.entry, after=after, began=began))
     kind = resolve_table(session, table, work.store, work.source)
     processor = kind.preview(table, work.store, Suppression(table, work.store))
-    replay_input = work.source.covered(session, replay_request(table, opened.entry, replay))
+    replay_input = work.source.replay_input(session, replay_request(table, opened.entry, replay))
     existing = session.read.format("delta").load(table.uri)
     kept_condition = kept_rows_condition(table, replay_input)
     target = PreviewTarget(table.uri, existing.where(kept_condition) if kept_condition is not None else None)
@@ -94,7 +94,7 @@ def preview(work: TableSession, head: LedgerHead, at: int | None, after: tuple[s
         now = existing if table.write.merge is None else alive(existing)
         yield Preview(now, target.rows(kind.schema, session), _rejected(processor, replay_input.rows, entry, table))
     finally:
-        processor.done()
+        processor.release()
 
 
 def _rejected(processor: BatchProcessor, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
@@ -311,7 +311,7 @@ def preview_replay(spark: SparkSession, plan: Plan, replay_plan: ReplayPlan) -> 
     with open_table_session(spark, plan, table) as work:
         head = read_head(work.log)
         assert head is not None
-        with preview(work, head, replay_plan.at, (replay_plan.after,)) as states:
+        with preview(work, head, replay_plan.upstream_version, (replay_plan.next_position,)) as states:
             row_difference = difference(
                 states.now, states.then, row_key_columns(table), table.write.partition_by, _time_columns(table)
             )

@@ -56,7 +56,7 @@ class ResetPlan:
     """The position now; None if there is no table, or one without a ledger."""
     after: str
     skipped: tuple[Range, ...] = ()
-    again: tuple[Range, ...] = ()
+    read_again: tuple[Range, ...] = ()
     dropped: tuple[str, ...] = ()
     ids: Mapping[str, str] = field(default_factory=dict)
     """Ids of the topics or the table that are read from there."""
@@ -74,7 +74,7 @@ class ResetPlan:
             f"reset --to {self.to}",
             "emptied" if self.starts_over else "",
             f"skipped {', '.join(map(str, self.skipped))}" if self.skipped else "",
-            f"again {', '.join(map(str, self.again))}" if self.again else "",
+            f"again {', '.join(map(str, self.read_again))}" if self.read_again else "",
             f"dropped {', '.join(self.dropped)}" if self.dropped else "",
         ]
         return "; ".join(filter(None, parts))
@@ -106,7 +106,7 @@ def document(reset_plan: ResetPlan) -> dict[str, Any]:
         "before": json.loads(reset_plan.before) if reset_plan.before else None,
         "after": json.loads(reset_plan.after),
         "skipped": plain(reset_plan.skipped),
-        "again": plain(reset_plan.again),
+        "again": plain(reset_plan.read_again),
         "dropped": list(reset_plan.dropped),
         "emptied": bool(reset_plan.starts_over),
         "steps": [step.describe() for step in reset_plan.steps],
@@ -138,7 +138,7 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
         before=head.entry.after[0] if head else None,
         after=str(after),
         skipped=skipped,
-        again=again,
+        read_again=again,
         ids={name: identity},
     )
 
@@ -226,7 +226,7 @@ def plan_topics_reset(
         before=head.entry.after[0] if head else None,
         after=position.dump(after),
         skipped=skipped,
-        again=again,
+        read_again=again,
         dropped=tuple(sorted(set(current) - set(topics))),
         ids={name: topics[name].id for name in after},
     )
@@ -448,7 +448,7 @@ def _complete_last_batch(work: TableSession, head: LedgerHead) -> tuple[LedgerHe
         entry = head.entry
         why = error.message if isinstance(error, PenstockError) else " ".join(str(error).split())[:200]
         missing = f"the rejected rows of batch {entry.generation}.{entry.batch} may be missing in quarantine"
-        return work.counted(head), f"{missing}: {why}"
+        return work.with_row_counts(head), f"{missing}: {why}"
 
 
 def refuse_open_work(table: TablePlan, head: LedgerHead | None) -> None:

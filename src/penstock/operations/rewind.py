@@ -193,7 +193,7 @@ def refuse_lost_source(work: TableSession, current: Entry, resume: ResumePositio
         ) from None
     if work.table.files is not None:
         request = ReplayRequest(current.after, resume.after, current.topics)
-        missing: tuple[str, ...] = work.source.covered(work.spark, request).gone
+        missing: tuple[str, ...] = work.source.replay_input(work.spark, request).missing_files
         description = "files that it would read again"
     elif (source := work.table.delta) is not None:
         _refuse_replaced_rows(work, source, parse_version(resume.after[0]), replay_hint)
@@ -259,9 +259,9 @@ def _needed_paths(spark: SparkSession, store: Store, source: DeltaSource, positi
 class RewindTarget:
     """The version that a table goes back to, and where it continues."""
 
-    then: EarlierVersion
-    goes_on: ResumePosition
-    owed: Rewind
+    earlier: EarlierVersion
+    resume: ResumePosition
+    pending: Rewind
 
 
 def plan_target(work: TableSession, head: LedgerHead, version: int) -> RewindTarget:
@@ -288,7 +288,7 @@ def rewind(work: TableSession, version: int, opened: Callable[[], None] = lambda
     raises, the rewind is given up."""
     acquire_commit(work.lock, work.table.name)
     try:
-        head = work.end()
+        head = work.head()
         target = plan_target(work, head, version)
         refuse_files(work, target)
         head = try_complete_last(work, head)
@@ -311,18 +311,18 @@ def finish(work: TableSession, opened: LedgerHead) -> LedgerHead:
     target = plan_target(work, opened, pending.version)
     refuse_files(work, target)
     settle_tombstones(work.spark, table, work.store, opened, idempotent=work.idempotent)
-    rewind_entry = entry.followed(
+    rewind_entry = entry.next_entry(
         "rewind",
         before=entry.after,
-        pins=replace(target.then.entry.pins, time_ms=time.time_ns() // 1_000_000, definition=entry.pins.definition),
-        counts=target.then.counts,
+        pins=replace(target.earlier.entry.pins, time_ms=time.time_ns() // 1_000_000, definition=entry.pins.definition),
+        counts=target.earlier.counts,
         note=f"rewind to version {pending.version}",
         seen=opened.version,
-        horizon=target.then.entry.horizon,
-        base=target.then.entry.base,
+        horizon=target.earlier.entry.horizon,
+        base=target.earlier.entry.base,
         filled=None,
     )
-    for companion, version in companions(work, target.then):
+    for companion, version in companions(work, target.earlier):
         companion.commit(rewind_entry, partial(_restore, companion.uri, version))
     session = work.spark.newSession()
     with commit_metadata(session, rewind_entry, idempotent=work.idempotent):
@@ -365,7 +365,7 @@ def _restore(uri: str, version: int, session: SparkSession) -> None:
 
 
 def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget) -> LedgerHead:
-    resume = target.goes_on
+    resume = target.resume
     return open_generation(
         work.spark,
         work.log,
@@ -375,10 +375,10 @@ def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget)
         topics=resume.topics,
         subscription=resume.subscription,
         definition=work.table.definition,
-        note=f"rewind to version {target.owed.version}",
+        note=f"rewind to version {target.pending.version}",
         parked=resume.parked,
         began=resume.began,
-        pending=rewind_document(target.owed),
+        pending=rewind_document(target.pending),
         at_least=next_generation(work.store, work.table),
     )
 
@@ -397,13 +397,13 @@ def companions(work: TableSession, earlier: EarlierVersion) -> list[tuple[Compan
 
 def refuse_files(work: TableSession, target: RewindTarget) -> None:
     """Terminal if columns changed or files are missing; checked before anything has changed."""
-    table, version = work.table, target.then.version
+    table, version = work.table, target.earlier.version
     restore = restore_handle(work.spark.newSession(), table.uri, version)
     replay_hint = f"`penstock replay {table.name}` makes it anew from its source"
     if not restore.sameColumns():
         raise Terminal(f"it had other columns at version {version} than it has now", where=table.name, hint=replay_hint)
     missing_files = {f"version {version}": str(restore.missing())}
-    for companion, companion_version in companions(work, target.then):
+    for companion, companion_version in companions(work, target.earlier):
         companion_restore = restore_handle(work.spark.newSession(), companion.uri, companion_version)
         missing_files[f"version {companion_version} of {companion.log.table}"] = str(companion_restore.missing())
     for description, missing in missing_files.items():

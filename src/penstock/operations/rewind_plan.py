@@ -84,7 +84,7 @@ class RewindReader:
     @property
     def halts(self) -> bool:
         """Whether it is stopped first, and skips the undone versions. What a sink has sent stays sent."""
-        return self.fate == "jumps" or (self.fate == "past" and self.reader.how == "sent")
+        return self.fate == "jumps" or (self.fate == "past" and self.reader.effect == "sent")
 
 
 @dataclass(frozen=True)
@@ -103,16 +103,16 @@ class RewindPlan:
     rejected: tuple[int, int]
     after: str
     """The position at which it continues."""
-    again: str
+    read_again: str
     """What it reads again, as far as the position shows."""
     running: int | None
     """The process that runs the table now."""
-    owed: bool
+    resumes: bool
     """A rewind of it was cut off: this one takes its place."""
     readers: tuple[RewindReader, ...]
     cascade: tuple[TableReader, ...]
     """Rebuilt as well, in this order."""
-    takes_along: bool
+    cascades: bool
     """Whether --cascade was given: readers that are past the version are rebuilt."""
 
     @property
@@ -134,11 +134,11 @@ def document(rewind_plan: RewindPlan) -> dict[str, Any]:
         "rows": {"now": rewind_plan.rows[0], "then": rewind_plan.rows[1]},
         "quarantine": {"now": rewind_plan.rejected[0], "then": rewind_plan.rejected[1]},
         "after": rewind_plan.after,
-        "again": rewind_plan.again,
+        "again": rewind_plan.read_again,
         "running": rewind_plan.running,
-        "resumes": rewind_plan.owed,
+        "resumes": rewind_plan.resumes,
         "readers": [
-            {"table": reader.name, "how": reader.reader.how, "fate": reader.fate, "read_up_to": reader.version}
+            {"table": reader.name, "how": reader.reader.effect, "fate": reader.fate, "read_up_to": reader.version}
             for reader in rewind_plan.readers
         ],
         "cascade": [reader.table.name for reader in rewind_plan.cascade],
@@ -180,12 +180,14 @@ def plan_rewind(
         rows=(head.counts.total, earlier.counts.total),
         rejected=rejected_now_and_then(table, store, earlier),
         after=resume.after[0],
-        again=", ".join(difference(start, end) for start, end in zip(resume.after, current_position, strict=False)),
+        read_again=", ".join(
+            difference(start, end) for start, end in zip(resume.after, current_position, strict=False)
+        ),
         running=holder(lock_path(plan.system, table.name, "run")) if plan.local else None,
-        owed=pending is not None,
+        resumes=pending is not None,
         readers=readers,
         cascade=_tables_to_rebuild(plan, readers, store) if cascade else (),
-        takes_along=cascade,
+        cascades=cascade,
     )
     _refuse_past(rewind_plan, cascade=cascade)
     return rewind_plan
@@ -238,8 +240,8 @@ def _reader_state(reader: TableReader, store: Store, version: int) -> RewindRead
         read_up_to = max(parse_version(position).read_up_to for position in head.entry.after)
     except (KeyError, ValueError) as error:
         raise PenstockError(f"how far {table.name} has read cannot be told: {error}") from None
-    fate: Fate = "follows" if reader.how == "follows" else "jumps"
-    if fate == "jumps" and (read_up_to > version or reader.how == "state" or owes_jump(head.entry)):
+    fate: Fate = "follows" if reader.effect == "follows" else "jumps"
+    if fate == "jumps" and (read_up_to > version or reader.effect == "state" or owes_jump(head.entry)):
         fate = "past"  # also one that has yet to skip what an earlier rewind has undone
     return RewindReader(reader, fate, read_up_to)
 
@@ -248,7 +250,7 @@ def _tables_to_rebuild(plan: Plan, readers: tuple[RewindReader, ...], store: Sto
     """Readers that have read rows that are undone, and all tables downstream of them."""
     rebuilt: dict[str, TableReader] = {}
     for reader in readers:
-        if reader.fate == "past" and reader.reader.how in ("rebuilt", "recomputed"):
+        if reader.fate == "past" and reader.reader.effect in ("rebuilt", "recomputed"):
             rebuilt[reader.name] = reader.reader
             rebuilt |= {downstream.table.name: downstream for downstream in downstream_of(plan, reader.name, store)}
     return tuple(rebuilt[table.name] for table in plan.tables if table.name in rebuilt)
@@ -273,7 +275,7 @@ def _refuse_past(rewind_plan: RewindPlan, *, cascade: bool) -> None:
 @dataclass(frozen=True)
 class RewindResult:
     table: TablePlan
-    tail: LedgerHead
+    head: LedgerHead
     filled: FillResult | None = None
     """Set for a table that was rebuilt."""
 
@@ -281,9 +283,9 @@ class RewindResult:
 def check_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> None:
     """Raises if the rewind could not be carried out; changes nothing."""
     with open_table_session(spark, plan, rewind_plan.table) as work:
-        head = work.end()
+        head = work.head()
         target = plan_target(work, head, rewind_plan.version)
-        refuse_lost_source(work, head.entry, target.goes_on)
+        refuse_lost_source(work, head.entry, target.resume)
         refuse_files(work, target)
 
 
@@ -310,7 +312,7 @@ def run_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan, tell: T
             case RebuildTable():
                 note = f"replay, after the rewind of {rewind_plan.table.name}"
                 filled = run_rebuild(spark, plan, step, note, committed, tell)
-                yield RewindResult(step.table, filled.tail, filled)
+                yield RewindResult(step.table, filled.head, filled)
 
 
 def _plan_again(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> RewindPlan:
@@ -318,7 +320,7 @@ def _plan_again(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> Rew
     have read them by now, and is rebuilt then."""
     store: Store = LocalStore() if plan.local else HadoopStore(spark)
     return plan_rewind(
-        plan, rewind_plan.table, store, version=rewind_plan.version, before=None, cascade=rewind_plan.takes_along
+        plan, rewind_plan.table, store, version=rewind_plan.version, before=None, cascade=rewind_plan.cascades
     )
 
 
@@ -327,7 +329,7 @@ def _halt(spark: SparkSession, plan: Plan, reader: RewindReader, rewind_plan: Re
     with open_table_session(spark, plan, reader.reader.table) as work:
         acquire_commit(work.lock, reader.name)
         try:
-            head = work.end()
+            head = work.head()
             if reader.fate == "jumps" and is_past_undone(head.entry.after[0], rewind_plan.version):
                 raise _moved_conflict(reader, rewind_plan)
             if pending_replay(head.entry) is not None:
@@ -352,7 +354,7 @@ def _refuse_resumed_readers(spark: SparkSession, plan: Plan, rewind_plan: Rewind
     for reader in rewind_plan.readers:
         if reader.name in halted:
             with open_table_session(spark, plan, reader.reader.table) as work:
-                entry = work.end().entry
+                entry = work.head().entry
             if entry.generation != halted[reader.name] or pending_halt(entry) is None:
                 raise _moved_conflict(reader, rewind_plan)
 

@@ -36,25 +36,25 @@ _STRICT_SCHEMA_NOTE = "other columns than the table has are refused at the start
 @dataclass(frozen=True)
 class DefinitionDrift:
     kind: DriftKind
-    follows: str
+    consequence: str
     """The consequence, in words."""
-    since: tuple[int, int] | None = None
+    last_batch: tuple[int, int] | None = None
     """Generation and batch of the ledger's last entry, which the definition is compared with."""
-    was: str | None = None
+    last_definition: str | None = None
     """The definition of that batch."""
     refused: bool = False
     """A start, or its first batch, would stop the table."""
 
     @property
-    def said(self) -> str:
+    def describe(self) -> str:
         """`changed since batch 1.12: …`."""
-        if self.since is None or self.was is None:
-            return f"{self.kind}: {self.follows}"
-        generation, batch = self.since
+        if self.last_batch is None or self.last_definition is None:
+            return f"{self.kind}: {self.consequence}"
+        generation, batch = self.last_batch
         beginning = "it was made" if generation == 1 else f"generation {generation} began"
         if self.kind == "unchanged":
             return f"unchanged since {beginning}" if batch == 0 else f"unchanged: that of batch {generation}.{batch}"
-        return f"{self.kind} since {beginning if batch == 0 else f'batch {generation}.{batch}'}: {self.follows}"
+        return f"{self.kind} since {beginning if batch == 0 else f'batch {generation}.{batch}'}: {self.consequence}"
 
 
 def definition_drift(table: TablePlan, entry: Entry | None) -> DefinitionDrift:

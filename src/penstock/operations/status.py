@@ -199,7 +199,7 @@ class Status:
     rates: Rates | None = None
     """How fast it reads, over the last minutes."""
     last_commit_ms: int | None = None
-    places: tuple[PartitionLag, ...] = ()
+    partition_lags: tuple[PartitionLag, ...] = ()
     lag: int | None = None
     """Offsets behind the broker's end over all partitions, commits behind the table upstream, or listed files that are
     not read yet; None: unknown."""
@@ -212,7 +212,7 @@ class Status:
     stale: Stale | None = None
     replaying: str | None = None
     """Set while a replay of the table is not done: which process runs it, or that none does."""
-    passed_over: str | None = None
+    skipped_changes: str | None = None
     """Versions upstream that changed rows, and were skipped or ignored because of an option of the source."""
 
     def age(self, now_ms: float) -> float | None:
@@ -256,9 +256,9 @@ def _table_status(plan: Plan, table: TablePlan, store: Store) -> Status:
         replaying=describe_open_work(plan, table, head),
     )
     if table.delta is not None:
-        table_status = replace(table_status, passed_over=_passed_over(table.delta, head, store))
+        table_status = replace(table_status, skipped_changes=_passed_over(table.delta, head, store))
     if table.source.follows_changes:
-        table_status = replace(table_status, places=_at_version_ends(table_status.places, head))
+        table_status = replace(table_status, partition_lags=_at_version_ends(table_status.partition_lags, head))
     return _with_unread_files(table.files, table_status, head, store) if table.files is not None else table_status
 
 
@@ -315,7 +315,7 @@ def _with_ledger(status: Status, head: LedgerHead) -> Status:
         version=head.version,
         rows=head.counts.total,
         last_commit_ms=head.commit.timestamp_ms,
-        places=tuple(lags),
+        partition_lags=tuple(lags),
         foreign=tuple(commit for commit in head.later if commit.origin in foreign),
     )
 
@@ -332,22 +332,22 @@ def _at_version_ends(lags: tuple[PartitionLag, ...], head: LedgerHead) -> tuple[
 def _with_unread_files(source: FilesSource, status: Status, head: LedgerHead, store: Store) -> Status:
     count = unread(store, source.uri, head.entry.after[0])
     unknown = None if count is not None else f"the log of {source.uri} does not tell"
-    return replace(status, places=(), lag=count, lag_of="files", lag_unknown=unknown)
+    return replace(status, partition_lags=(), lag=count, lag_of="files", lag_unknown=unknown)
 
 
 def _with_upstream_lag(table: TablePlan, status: Status, store: Store) -> Status:
     """For a table that reads another: how many commits of that one it has not read yet."""
-    if table.delta is None or not status.places:
+    if table.delta is None or not status.partition_lags:
         return status
     by_name = {source.label: source for source in table.delta_sources}
     lags = [
         _upstream_lag(by_name.get(partition_lag.topic, table.delta), partition_lag, store)
-        for partition_lag in status.places
+        for partition_lag in status.partition_lags
     ]
     missing = [partition_lag.topic for partition_lag in lags if partition_lag.end is None]
     lag = None if missing else sum(partition_lag.lag or 0 for partition_lag in lags)
     unknown = f"{', '.join(missing)} does not exist" if missing else None
-    return replace(status, places=tuple(lags), lag=lag, lag_unknown=unknown)
+    return replace(status, partition_lags=tuple(lags), lag=lag, lag_unknown=unknown)
 
 
 def _passed_over(source: DeltaSource, head: LedgerHead, store: Store) -> str | None:
@@ -362,7 +362,7 @@ def _passed_over(source: DeltaSource, head: LedgerHead, store: Store) -> str | N
 
 def _upstream_lag(source: DeltaSource, lag: PartitionLag, store: Store) -> PartitionLag:
     log = RecentLog(source_store(source, store), source.uri, source.label)
-    return PartitionLag(source.label, 0, lag.position, log.end(lag.position))
+    return PartitionLag(source.label, 0, lag.position, log.readable_end(lag.position))
 
 
 def _with_lag(tables: Sequence[TablePlan], statuses: list[Status]) -> list[Status]:
@@ -371,12 +371,12 @@ def _with_lag(tables: Sequence[TablePlan], statuses: list[Status]) -> list[Statu
     tables_by_question: dict[RequestKey, list[int]] = {}
     sources: dict[RequestKey, TopicsSource] = {}
     for index, table in enumerate(tables):
-        if statuses[index].places and table.topics is not None:
+        if statuses[index].partition_lags and table.topics is not None:
             question_key = request_key(table.topics)
             sources[question_key] = table.topics
             tables_by_question.setdefault(question_key, []).append(index)
     for question_key, indexes in tables_by_question.items():
-        topics = {lag.topic for index in indexes for lag in statuses[index].places}
+        topics = {lag.topic for index in indexes for lag in statuses[index].partition_lags}
         offsets = fetch_offsets(sources[question_key], topics, timeout=BROKER_TIMEOUT, earliest=False)
         for index in indexes:
             table_status = statuses[index]
@@ -392,12 +392,12 @@ def at_broker(status: Status, lags: Sequence[PartitionLag]) -> Status:
     missing = sorted({lag.topic for lag in lags if lag.end is None})
     total = None if missing else sum(lag.lag or 0 for lag in lags)
     unknown = f"the broker does not know {', '.join(missing)}" if missing else None
-    return replace(status, places=tuple(lags), lag=total, lag_unknown=unknown)
+    return replace(status, partition_lags=tuple(lags), lag=total, lag_unknown=unknown)
 
 
 def offsets_of(status: Status) -> Offsets:
     offsets: Offsets = {}
-    for lag in status.places:
+    for lag in status.partition_lags:
         offsets.setdefault(lag.topic, {})[lag.partition] = lag.position
     return offsets
 
@@ -448,11 +448,11 @@ def document(status: Status) -> dict[str, Any]:
         "lag_unknown": status.lag_unknown,
         "partitions": [
             {"topic": lag.topic, "partition": lag.partition, "position": lag.position, "end": lag.end, "lag": lag.lag}
-            for lag in status.places
+            for lag in status.partition_lags
         ],
         "stale": asdict(status.stale) if status.stale else None,
         "replaying": status.replaying,
-        "passed_over": status.passed_over,
+        "passed_over": status.skipped_changes,
         "foreign": [
             {
                 "version": commit.version,

@@ -155,7 +155,7 @@ rows. sent: the old rows have left the lake."""
 @dataclass(frozen=True)
 class TableReader:
     table: TablePlan
-    how: How
+    effect: How
 
 
 def readers_of(plan: Plan, name: str) -> list[TableReader]:

@@ -190,7 +190,7 @@ class TablePlan:
         return (self.delta,) if self.delta is not None else ()
 
     @property
-    def grown(self) -> str:
+    def added_columns_path(self) -> str:
         """Where the columns are kept that new fields of the records have added."""
         return f"{self.checkpoints.removesuffix(f'/checkpoints/{self.name}')}/schemas/{self.name}.json"
 

@@ -64,7 +64,7 @@ class ExpectationPlan:
     action: str
 
     @property
-    def does(self) -> ExpectationAction:
+    def action_rules(self) -> ExpectationAction:
         return ACTIONS[self.action]
 
 
@@ -150,7 +150,7 @@ class Stages:
     def may_reject(self) -> bool:
         """Whether rows can go to quarantine."""
         may_fail = self.transform is not None or self.whole_files or self.decode is not None
-        return may_fail or any(expectation.does.rejects for expectation in self.expect)
+        return may_fail or any(expectation.action_rules.rejects for expectation in self.expect)
 
 
 _NULL_PARTITION_VALUES = "'', '__HIVE_DEFAULT_PARTITION__'"

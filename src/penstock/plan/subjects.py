@@ -67,8 +67,8 @@ def subjects_plan(table: Table) -> dict[str, tuple[SubjectColumnPlan, ...]]:
                 place
                 for column in places
                 for place in (
-                    SubjectColumnPlan(column.written, column.path),
-                    *_binary_places(table, column.written, column.path),
+                    SubjectColumnPlan(column.column_path, column.path),
+                    *_binary_places(table, column.column_path, column.path),
                 )
             )
         )

@@ -28,7 +28,7 @@ Outcome = Literal["finished", "stopped", "failed"]
 
 
 class Listener(Protocol):
-    def said(self, table: str, message: str) -> None:
+    def message(self, table: str, message: str) -> None:
         """Something happened that people should know: created, healed, a foreign commit, a retry."""
 
     def batch(self, table: str, written: Written, seconds: float) -> None: ...
@@ -74,7 +74,7 @@ class RunContext:
     @property
     def stop_asked(self) -> bool:
         """A signal asked to stop: what fails from now on is not a failure of a table."""
-        return self.signals is not None and self.signals.asked
+        return self.signals is not None and self.signals.stop_asked
 
     def jvm_end(self, patience: float = 0.0) -> str | None:
         """How the JVM ended; None while it runs."""

@@ -45,7 +45,7 @@ def maintain_table(
                 messages += [f"{prefix}{message}" for message in _vacuum(spark, plan, table, target, store, hold)]
             elif target.kind != "files":
                 result = optimize(spark, plan, table, target, store, by=MAINTAINED_BY, hold=hold)
-                messages += [f"{prefix}optimized: {result.said}"] if result.done else []
+                messages += [f"{prefix}optimized: {result.summary}"] if result.done else []
         if work == "vacuum":
             old_checkpoints = remove_leftovers(plan, table, store, hold)
             messages += [f"{counted(len(old_checkpoints), 'old checkpoint')} deleted"] if old_checkpoints else []
@@ -144,7 +144,7 @@ class MaintenanceRounds:
                     if self._context.stopping.is_set() or not run.running:
                         continue
                     started = time.monotonic()
-                    self._maintain(table, work, run.held)
+                    self._maintain(table, work, run.pause_batches)
                     self._context.stopping.wait(REST + time.monotonic() - started)
         except Exception as error:
             self._report("", error)
@@ -171,7 +171,7 @@ class MaintenanceRounds:
         try:
             context.spark.sparkContext.setJobGroup(JOB_GROUP, f"{work} {table.name}")
             for message in maintain_table(work, context.spark, context.plan, table, context.store, hold):
-                context.listener.said(table.name, message)
+                context.listener.message(table.name, message)
         except Exception as error:
             if not context.stopping.is_set():
                 self._report(table.name, error, work)
@@ -181,4 +181,4 @@ class MaintenanceRounds:
     def _report(self, table: str, error: Exception, work: str = "upkeep") -> None:
         cause = self._context.explain(error, table)
         if not isinstance(cause, JvmDied):  # reported by whoever needs the JVM
-            self._context.listener.said(table, f"{work} was not done: {cause.message}; the table runs on")
+            self._context.listener.message(table, f"{work} was not done: {cause.message}; the table runs on")

@@ -79,8 +79,8 @@ def give_up(context: RunContext, runs: Sequence[TableRun], error: PenstockError 
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     for table_run in runs:
-        if table_run.abandoned is not None and error is None:
-            context.listener.said("", table_run.abandoned)
+        if table_run.abandoned_message is not None and error is None:
+            context.listener.message("", table_run.abandoned_message)
 
 
 def _announce(context: RunContext, runs: Sequence[TableRun], timeout: float) -> None:
@@ -90,11 +90,11 @@ def _announce(context: RunContext, runs: Sequence[TableRun], timeout: float) -> 
     parts += [f"{counted(starts, 'table')} to start"] if starts else []
     if parts:
         waiting_for = " and ".join(parts)
-        context.listener.said(
+        context.listener.message(
             "", f"stopping: waiting up to {timeout:g} s for {waiting_for}; press Ctrl-C again to stop now"
         )
     else:
-        context.listener.said("", "stopping: no batch is in flight")
+        context.listener.message("", "stopping: no batch is in flight")
 
 
 def _ask_to_stop(runs: Sequence[TableRun], rounds: MaintenanceRounds | None) -> list[threading.Thread]:
@@ -151,10 +151,10 @@ def run(
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # its errors reach the user as errors of a table
 
     def patience() -> float:
-        return signals.remaining() if signals is not None and signals.asked else JVM_ENDS_WITHIN
+        return signals.remaining() if signals is not None and signals.stop_asked else JVM_ENDS_WITHIN
 
     try:
-        say = partial(listener.said, "")
+        say = partial(listener.message, "")
         with spark_session(plan, show_logs=show_logs, keep_classes=keep_classes, say=say, patience=patience) as spark:
             if signals is not None:
                 signals.begin()
@@ -230,7 +230,7 @@ class _Progress:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
 
-    def said(self, table: str, message: str) -> None:
+    def message(self, table: str, message: str) -> None:
         if table:
             self._tell(table, message)
 
@@ -266,8 +266,8 @@ def _watch(context: RunContext, runs: Sequence[TableRun]) -> None:
     last_keep = time.monotonic()
     while not context.stopping.wait(LOOK_EVERY) and any(table_run.thread.is_alive() for table_run in runs):
         for table_run in runs:
-            table_run.look()
+            table_run.check_generation()
         if time.monotonic() - last_keep > KEEP_LEDGER_SECONDS:
             last_keep = time.monotonic()
             for table_run in runs:
-                table_run.keep()
+                table_run.carry_ledger_forward()

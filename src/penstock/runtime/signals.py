@@ -71,7 +71,7 @@ class StopSignals:
         self._install()
 
     @property
-    def asked(self) -> bool:
+    def stop_asked(self) -> bool:
         """Whether a signal asked to stop; the event can also be set because there is nothing left to run."""
         return self._asked_at is not None
 

@@ -62,7 +62,7 @@ def finish_replay(session: TableSession, system: str, stopping: threading.Event,
             return
         say("a replay was cut off: it is done now")
         replayed = resume(session, replay_head, lambda _: None)
-        say(f"replay done: {replayed.rows + replayed.kept:,} rows, generation {replayed.tail.entry.generation}")
+        say(f"replay done: {replayed.rows + replayed.kept_rows:,} rows, generation {replayed.head.entry.generation}")
     finally:
         lock.close()
 
@@ -79,7 +79,7 @@ Explain = Callable[[BaseException, str], PenstockError]
 def list_files(source: Source, say: Say) -> None:
     """Lists the folder before a start: all files that are there belong to the start."""
     if isinstance(source, FilesReader):
-        for message in source.look():
+        for message in source.scan():
             say(message)
 
 
@@ -169,7 +169,7 @@ class TableRun:
         self._given_up = False
         self._has_lock = False
         """It holds the table's lock, so only it writes the state."""
-        self.abandoned: str | None = None
+        self.abandoned_message: str | None = None
         """What a stop cancelled, as a message."""
         self.outcome: Outcome = "stopped"
         self.error: PenstockError | None = None
@@ -210,17 +210,19 @@ class TableRun:
         self._given_up = True
         self.outcome, self.error = "stopped" if error is None else "failed", error
         if self._has_lock:
-            self._write_state(self.outcome, error.message if error else self.abandoned, error.hint if error else None)
+            self._write_state(
+                self.outcome, error.message if error else self.abandoned_message, error.hint if error else None
+            )
 
     def _describe_abandoned(self) -> None:
         name = self._table.name
         if self._batch_in_flight is not None:
             generation, number = self._batch_in_flight
-            self.abandoned = f"abandoned batch {generation}.{number} of {name}; the next start repeats it"
+            self.abandoned_message = f"abandoned batch {generation}.{number} of {name}; the next start repeats it"
         elif self._preparing:
-            self.abandoned = f"abandoned the start of {name}; the next start repeats it"
+            self.abandoned_message = f"abandoned the start of {name}; the next start repeats it"
 
-    def look(self) -> None:
+    def check_generation(self) -> None:
         """Called often: a table must see a new generation of another process without waiting for its next batch."""
         query, writer = self._query, self._writer
         if query is None or writer is None or self._context.stopping.is_set():
@@ -238,15 +240,15 @@ class TableRun:
         return self._query is not None
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def pause_batches(self) -> Iterator[None]:
         """Entered between two batches: the next batch waits, and so do others who want to commit to the table."""
         with self._batch_lock:
             if self._query is None or self._writer is None or self._context.stopping.is_set():
                 raise Transient("the table does not run", where=self._table.name)
-            with self._writer.held():
+            with self._writer.commit_lock():
                 yield
 
-    def keep(self) -> None:
+    def carry_ledger_forward(self) -> None:
         """Called regularly: the ledger entry of an idle table must not expire from the log. Skipped during maintenance
         of its files, which can take long: the next call is soon enough."""
         if not self._batch_lock.acquire(timeout=KEEP_PATIENCE):
@@ -254,12 +256,14 @@ class TableRun:
         try:
             if self._query is None or self._writer is None:
                 return
-            self._writer.keep(self._context.spark)
+            self._writer.maintain_ledger(self._context.spark)
         except Exception as error:
             cause = self._context.explain(error, self._table.name)
             if isinstance(cause, JvmDied):  # reported once, by the runner
                 return
-            self._context.listener.said(self._table.name, f"the ledger could not be carried forward: {cause.message}")
+            self._context.listener.message(
+                self._table.name, f"the ledger could not be carried forward: {cause.message}"
+            )
         finally:
             self._batch_lock.release()
 
@@ -303,7 +307,7 @@ class TableRun:
             while upstream_run.thread.is_alive() and not self._context.stopping.is_set():
                 upstream_run.thread.join(0.1)
             if upstream_run.error is not None and not isinstance(upstream_run.error, JvmDied):
-                self._context.listener.said(
+                self._context.listener.message(
                     self._table.name, f"{upstream_run.thread.name} failed: only what is there already is read"
                 )
 
@@ -345,7 +349,7 @@ class TableRun:
                 limit = TRIES_UNEXPLAINED if isinstance(cause, Unexplained) else TRIES_ONCE if context.once else None
                 if not isinstance(cause, Transient) or (limit is not None and self._backoff.tries >= limit):
                     raise cause from error
-                context.listener.said(table, f"{cause.message}; trying again in {delay:.0f} s")
+                context.listener.message(table, f"{cause.message}; trying again in {delay:.0f} s")
                 self._record_state("retrying", cause)
                 context.stopping.wait(delay)
 
@@ -396,7 +400,7 @@ class TableRun:
                 distrust=self._distrust_checkpoint,
                 own=self._generation,
             )
-            self._generation = ready.tail.entry.generation
+            self._generation = ready.head.entry.generation
             self._failure = None
             query = self._start_query(ready)
         with self._batch_lock:
@@ -438,16 +442,16 @@ class TableRun:
     def _start_query(self, ready: Ready) -> Any:
         context, table = self._context, self._table
         context.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.name)
-        writer = self._writer = BatchWriter(ready.target, ready.tail)
+        writer = self._writer = BatchWriter(ready.target, ready.head)
 
         def on_batch(batch: DataFrame, number: int) -> None:
             self._wait_for_slot()
             with self._batch_lock:
                 if context.stopping.is_set():
                     raise Transient("stopping", where=table.name)
-                self._batch_in_flight = (ready.tail.entry.generation, number)
+                self._batch_in_flight = (ready.head.entry.generation, number)
                 try:
-                    self._write(writer, ready.function, batch, number)
+                    self._write(writer, ready.processor, batch, number)
                 except BaseException as error:
                     if context.stopping.is_set():
                         self._describe_abandoned()
@@ -458,7 +462,7 @@ class TableRun:
 
         stream = ready.target.source.stream(context.spark).writeStream.foreachBatch(on_batch)
         return (
-            stream.queryName(f"{table.name} {ready.tail.entry.generation}")
+            stream.queryName(f"{table.name} {ready.head.entry.generation}")
             .outputMode(table.stream.output if table.stream else "append")
             .trigger(**trigger_of(table, once=context.once))
             .option("checkpointLocation", ready.target.checkpoint)
@@ -474,17 +478,17 @@ class TableRun:
         if written.verdict is Verdict.WRITE:  # a retry is no progress: every rebuilt checkpoint causes one
             self._backoff.reset()
         for commit in written.foreign:
-            listener.said(
+            listener.message(
                 table.name, f"version {commit.version} ({commit.operation}): {commit.rows} rows were added by others"
             )
         for remark in written.remarks:
-            listener.said(table.name, remark)
+            listener.message(table.name, remark)
         if written.verdict is Verdict.RETRY:
-            listener.said(table.name, f"batch {number} was in the table already: skipped")
+            listener.message(table.name, f"batch {number} was in the table already: skipped")
         listener.batch(table.name, written, time.monotonic() - started)
 
     def _say(self, message: str) -> None:
-        self._context.listener.said(self._table.name, message)
+        self._context.listener.message(self._table.name, message)
 
     def _wait_for_slot(self) -> None:
         trigger = self._table.trigger
@@ -498,7 +502,7 @@ class TableRun:
             return
         if isinstance(error, JvmDied) and not self._owns_state():
             return  # its lock was freed when the JVM ended, and another process has started
-        reason = self.abandoned if kind == "stopped" else None
+        reason = self.abandoned_message if kind == "stopped" else None
         self._write_state(kind, error.message if error else reason, error.hint if error else None)
 
     def _owns_state(self) -> bool:

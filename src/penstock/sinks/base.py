@@ -97,7 +97,7 @@ class Refused:
 @dataclass(frozen=True)
 class SendResult:
     changes: int
-    aside: int | None
+    not_tried: int | None
     """Rows that were not tried at all, because of their key; None: they were not counted."""
     refused: Sequence[Refused] = ()
 

@@ -213,7 +213,7 @@ class DeltaReader:
             reader = reader.option("startingVersion", 0)
         return self._prepare_rows(reader.load(self._source.uri))
 
-    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
         uri, log, after, start = (
             self._source.uri,
             self._log,
@@ -274,7 +274,7 @@ class DeltaReader:
             self._store, self._source.uri, first_version, min(last.read_up_to, first_version + MAX_REMARKED_VERSIONS)
         ):
             what = effect(option, change, recomputed=self._recomputed)
-            yield f"version {change.version} of {self._name} ({change.operation}) {change.did}: {what} ({option})"
+            yield f"version {change.version} of {self._name} ({change.operation}) {change.summary}: {what} ({option})"
 
 
 class DeltaKind:

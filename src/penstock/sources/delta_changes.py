@@ -139,13 +139,13 @@ class UpstreamChange:
         return self.files_added == 0
 
     @property
-    def did(self) -> str:
+    def summary(self) -> str:
         counts = (("deleted", self.deleted), ("updated", self.updated), ("inserted", self.inserted))
         parts = [f"{word} {counted(count, 'row')}" for word, count in counts if count]
         return _join_words(parts) or f"removed {counted(self.files_removed, 'file')} and added {self.files_added:,}"
 
     def __str__(self) -> str:
-        return f"{self.version} ({self.operation}: {self.did})"
+        return f"{self.version} ({self.operation}: {self.summary})"
 
 
 def read_change(store: Store, uri: str, version: int) -> UpstreamChange | None:
@@ -259,8 +259,8 @@ def refusal(
         else ""
     )
     return Terminal(
-        f"version {change.version} of {upstream} ({change.operation}) {change.did}, and {table} reads only rows that "
-        f"are added{set_already}",
+        f"version {change.version} of {upstream} ({change.operation}) {change.summary}, and {table} reads only rows "
+        f"that are added{set_already}",
         where=table,
         hint="\n".join(lines),
     )

@@ -291,7 +291,7 @@ class TopicsReader:
     def stream(self, spark: SparkSession) -> DataFrame:
         return self._kind.stream(spark, self._source, self._table)
 
-    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
         end, began = position.parse(request.after[0]), position.parse(request.began[0])
         topics = self._admin.describe(end)
         for topic in end:

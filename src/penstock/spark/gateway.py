@@ -226,7 +226,7 @@ class ClassArchive:
     def remove(self) -> None:
         self._file.unlink(missing_ok=True)
 
-    def keep(self, *, whole: bool) -> None:
+    def store(self, *, whole: bool) -> None:
         """Called after the JVM's end: if that ended by itself, what it wrote becomes the archive. Archives that nobody
         has used for long are removed: each is 200 MB."""
         if whole and self._new_file.exists():

@@ -102,7 +102,7 @@ def spark_session(
         if not ended:
             end(gateway, patience())
         if archive_option:
-            classes.keep(whole=ended)
+            classes.store(whole=ended)
         if log_file is not None:
             _redirect_logging(None)
             log_file.close()

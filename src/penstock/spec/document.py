@@ -55,7 +55,7 @@ class Document:
     keys: dict[KeyPath, tuple[int, int]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def known(self, path: KeyPath) -> KeyPath:
+    def existing_path(self, path: KeyPath) -> KeyPath:
         """The deepest path of the document that `path` leads to; steps that exist only in a model are left out."""
         deepest: KeyPath = ()
         for step in path:
@@ -65,14 +65,14 @@ class Document:
                 deepest = (*deepest, str(step))
         return deepest
 
-    def place(self, path: KeyPath, *, at_key: bool = False) -> tuple[int, int]:
-        known_path = self.known(path)
+    def position(self, path: KeyPath, *, at_key: bool = False) -> tuple[int, int]:
+        known_path = self.existing_path(path)
         if at_key and known_path in self.keys:
             return self.keys[known_path]
         return self.values.get(known_path, (1, 1))
 
     def problem(self, path: KeyPath, message: str, hint: str | None = None, *, at_key: bool = False) -> Problem:
-        line, column = self.place(path, at_key=at_key)
+        line, column = self.position(path, at_key=at_key)
         return Problem(self.file, line, column, message, hint)
 
 

@@ -132,7 +132,7 @@ def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Proj
             finding.path, _hide_references(finding.message, references), finding.hint, at_key=finding.at_key
         )
         for finding in findings
-        if document.known(finding.path) not in unresolved
+        if document.existing_path(finding.path) not in unresolved
     ]
     warnings = [document.problem(finding.path, finding.message, finding.hint) for finding in tree_warnings(tree)]
     if project is not None:
@@ -217,10 +217,10 @@ def _build_project(tree: Any, folder: Path, document: Document) -> tuple[Project
     except ValidationError as error:
         return None, Project.findings(error)
     for name, table in project.tables.items():
-        line, _ = document.place(("tables", name), at_key=True)
+        line, _ = document.position(("tables", name), at_key=True)
         table._origin = f"{document.file}:{line}"
     for name, sink in project.sinks.items():
-        line, _ = document.place(("sinks", name), at_key=True)
+        line, _ = document.position(("sinks", name), at_key=True)
         sink._origin = f"{document.file}:{line}"
     return project, []
 

@@ -93,7 +93,7 @@ class Struct:
     fields: tuple[Column, ...]
 
     def __str__(self) -> str:
-        return f"STRUCT<{', '.join(column.written(': ') for column in self.fields)}>"
+        return f"STRUCT<{', '.join(column.ddl(': ') for column in self.fields)}>"
 
     def columns(self) -> str:
         """As the columns of a table are written: `order_id` BIGINT NOT NULL, …"""
@@ -113,9 +113,9 @@ class Column:
     required: bool = False
 
     def __str__(self) -> str:
-        return self.written(" ")
+        return self.ddl(" ")
 
-    def written(self, between: str) -> str:
+    def ddl(self, between: str) -> str:
         return f"{_quote(self.name)}{between}{self.type}{' NOT NULL' if self.required else ''}"
 
 

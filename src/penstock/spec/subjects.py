@@ -53,19 +53,19 @@ class SubjectColumn(SpecModel):
         if self.path is not None and not _JSON_PATH.fullmatch(self.path):
             hint = "write $.customer_id, $.customer.id, $.items[*].id or $['customer id']"
             raise wrong(f"{quote_value(self.path)} is not a path into JSON", hint, "path")
-        if not all(self.written.split(".")):
-            raise wrong(f"{quote_value(self.written)} does not name a column", "write customer_id, or customer.id")
+        if not all(self.column_path.split(".")):
+            raise wrong(f"{quote_value(self.column_path)} does not name a column", "write customer_id, or customer.id")
         return self
 
     @property
-    def written(self) -> str:
+    def column_path(self) -> str:
         """The column as written, including fields of structs."""
         return self.column or self.json_ or ""
 
     @property
     def top(self) -> str:
         """The column of the table that contains it."""
-        return self.written.partition(".")[0]
+        return self.column_path.partition(".")[0]
 
 
 def subject_places(value: Any) -> Any:
@@ -111,16 +111,16 @@ def layout_findings(table: Table) -> list[Finding]:
     ]
     for subject, places in table.subjects.items():
         for place in places:
-            top, full_name = place.top.casefold(), place.written.casefold()
+            top, full_name = place.top.casefold(), place.column_path.casefold()
             for kind in ("partition_by", "cluster_by"):
                 if top in (name.partition(".")[0].casefold() for name in getattr(table.write, kind)):
                     exposed_in = "names of folders, and its log," if kind == "partition_by" else "log"
                     message = (
-                        f"'{place.written}' says who a {subject} is, and the {exposed_in} would keep that in clear"
+                        f"'{place.column_path}' says who a {subject} is, and the {exposed_in} would keep that in clear"
                     )
                     findings.append(Finding(("write", kind), message, "lay the table out by another column"))
             if top in statistics_columns or full_name in statistics_columns:
-                message = f"'{place.written}' says who a {subject} is, and statistics keep it in clear in the log"
+                message = f"'{place.column_path}' says who a {subject} is, and statistics keep it in clear in the log"
                 findings.append(Finding(("write", "properties", STATISTICS), message, "leave it out"))
     return findings
 

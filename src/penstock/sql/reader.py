@@ -41,7 +41,7 @@ class QueryResult:
     """The answer of a query; nothing is computed until its rows are read."""
 
     frame: DataFrame
-    read: tuple[TableVersion, ...]
+    table_versions: tuple[TableVersion, ...]
     """The tables it reads, each version of each table once."""
 
 

@@ -180,12 +180,12 @@ class AggregateProcessor(BatchProcessor):
         self._groups: DataFrame | None = None
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        self._suppression.look()
+        self._suppression.read_list()
         return PinnedInputs()
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
-        rows = self._suppression.source(rows)
+        rows = self._suppression.drop_suppressed_input(rows)
         try:
             self._write(batch, rows, entry, write_target, files)
         except Exception as error:
@@ -200,13 +200,17 @@ class AggregateProcessor(BatchProcessor):
     def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, write_target: WriteTarget, files: int) -> None:
         session = batch.sparkSession
         suppression = self._suppression
-        if write_target.anew or self._plan.emit == "complete" or self._source_rewritten(entry):
-            write_target.overwrite(coalesce_files(suppression.own(aggregate_groups(rows, self._plan)), files), entry)
+        if write_target.replaces_all or self._plan.emit == "complete" or self._source_rewritten(entry):
+            write_target.overwrite(
+                coalesce_files(suppression.drop_suppressed(aggregate_groups(rows, self._plan)), files), entry
+            )
             return
         groups = groups_of_batch(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
-        current = suppression.own(aggregate_groups(rows_in_groups(rows, groups, self._plan, bounds), self._plan))
+        current = suppression.drop_suppressed(
+            aggregate_groups(rows_in_groups(rows, groups, self._plan, bounds), self._plan)
+        )
         with commit_metadata(session, entry, idempotent=write_target.idempotent):
             _merge(session, write_target.uri, groups, current, self._plan, bounds)
 
@@ -214,12 +218,12 @@ class AggregateProcessor(BatchProcessor):
         return {}
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
-    def done(self) -> None:
+    def release(self) -> None:
         groups, self._groups = self._groups, None
-        self._suppression.let_go()
+        self._suppression.release()
         if groups is not None:
             groups.unpersist()
 
@@ -314,8 +318,8 @@ class FinalWindowsProcessor(BatchProcessor):
         self._suppression = suppression
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         """Advances the watermark. An existing table is read in no order of time, and a large version in parts: the
@@ -337,7 +341,9 @@ class FinalWindowsProcessor(BatchProcessor):
         except Exception as error:
             rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
             rows_of = partial(rows_in_groups, plan=self._plan, bounds=None)
-            fault = group_at_fault(error, self._suppression.source(rows), None, self._plan, rows_of, self._table.name)
+            fault = group_at_fault(
+                error, self._suppression.drop_suppressed_input(rows), None, self._plan, rows_of, self._table.name
+            )
             if fault is None:
                 raise
             raise fault from error
@@ -353,7 +359,7 @@ class FinalWindowsProcessor(BatchProcessor):
             self._quarantine.add(self._rejected_rows(batch, entry.pins), entry)
         return {BATCHES: 1, READ: read, REJECTED: late}
 
-    def done(self) -> None:
+    def release(self) -> None:
         pass
 
     def _rejected_rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
@@ -383,13 +389,17 @@ def closing_windows(
     if watermark is None or watermark == closed:
         return None
     assert plan.size_ms is not None
-    rows = suppression.source(source_at(batch.sparkSession, source, parse_version(entry.after[0]).read_up_to))
+    rows = suppression.drop_suppressed_input(
+        source_at(batch.sparkSession, source, parse_version(entry.after[0]).read_up_to)
+    )
     # The bounds are literals, so that files whose times lie outside them are not read.
     time, time_type = quote(plan.time or ""), _time_type(rows, plan)
     rows = rows.where(f"{time} < {not_after(watermark, time_type)}")
     if closed is not None:
         rows = rows.where(f"{time} >= {not_before(closed - plan.size_ms * 1000, time_type)}")
-    windows = suppression.own(aggregate_groups(rows, plan)).where(f"{END} <= {time_at(watermark, time_type)}")
+    windows = suppression.drop_suppressed(aggregate_groups(rows, plan)).where(
+        f"{END} <= {time_at(watermark, time_type)}"
+    )
     return windows if closed is None else windows.where(f"{END} > {time_at(closed, time_type)}")
 
 

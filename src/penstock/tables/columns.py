@@ -131,13 +131,13 @@ class Differences:
     """Column path, such as `address.street`, to the types as SQL text."""
 
     new: dict[str, str]
-    gone: dict[str, str]
+    removed: dict[str, str]
     wider: dict[str, tuple[str, str]]
     other: dict[str, tuple[str, str]]
     """Changes where old values do not fit the new type, or that Delta cannot make in place."""
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone or self.wider or self.other)
+        return bool(self.new or self.removed or self.wider or self.other)
 
 
 def settle_columns(spark: SparkSession, table: TablePlan, expected: StructType) -> str | None:
@@ -172,7 +172,7 @@ def _changes_table_kind(table: TablePlan, diff: Differences) -> bool:
     have no sequence, and tombstones would become rows again."""
     merge = table.write.merge
     if merge is None:
-        return {*MERGE_COLUMNS} <= {*diff.gone}
+        return {*MERGE_COLUMNS} <= {*diff.removed}
     return not {*MERGE_COLUMNS, *(VALID if merge.history == "scd2" else ())}.isdisjoint(diff.new)
 
 
@@ -194,7 +194,7 @@ def _compare_structs(path: str, actual: StructType, expected: StructType, diff: 
             _compare_types(name, old[key].dataType, field.dataType, diff)
     for key, field in old.items():
         if key not in new:
-            diff.gone[f"{path}{field.name}"] = _type_text(field.dataType)
+            diff.removed[f"{path}{field.name}"] = _type_text(field.dataType)
 
 
 def _compare_types(name: str, old: DataType, new: DataType, diff: Differences) -> None:
@@ -236,8 +236,8 @@ def _table_changed(table: TablePlan, actual: StructType, expected: StructType, d
 def _difference_lines(diff: Differences) -> Iterator[str]:
     if diff.new:
         yield "new: " + ", ".join(f"{name} {type_text}" for name, type_text in diff.new.items())
-    if diff.gone:
-        yield "no longer made: " + ", ".join(f"{name} {type_text}" for name, type_text in diff.gone.items())
+    if diff.removed:
+        yield "no longer made: " + ", ".join(f"{name} {type_text}" for name, type_text in diff.removed.items())
     for name, (old, new) in {**diff.wider, **diff.other}.items():
         yield f"another type: {name} was {old}, would be {new}"
 

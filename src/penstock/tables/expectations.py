@@ -89,7 +89,7 @@ class Checks:
     anything. Written without a lambda: Spark would compile neither the lambda nor the expressions beside it."""
     rejected: str
     dropped: str
-    fine: str
+    passes: str
     """True, or it raises if an expectation with the action `fail` is not met."""
     counts: tuple[tuple[str, str], ...]
     """Pairs of an expectation's name and the condition that the row does not meet it."""
@@ -108,7 +108,7 @@ def with_check_results(frame: DataFrame, expectations: Sequence[ExpectationPlan]
     errors = [
         F.when(is_checked & ~F.col(f"{_MET}{number}"), error_of(spark, expectation.check)).alias(f"{_ERROR}{number}")
         for number, expectation in enumerate(expectations)
-        if expectation.does.explains
+        if expectation.action_rules.explains
     ]
     return frame.select("*", *met).select("*", *errors)
 
@@ -116,9 +116,9 @@ def with_check_results(frame: DataFrame, expectations: Sequence[ExpectationPlan]
 def checks(expectations: Sequence[ExpectationPlan], place: str) -> Checks:
     """The conditions for rejected, dropped and failing rows. `place` is an expression for a row's coordinates."""
     numbered = list(enumerate(expectations))
-    quarantine = [(number, expectation) for number, expectation in numbered if expectation.does.rejects]
-    drop = [(number, expectation) for number, expectation in numbered if expectation.does.drops]
-    fail = [(number, expectation) for number, expectation in numbered if expectation.does.stops]
+    quarantine = [(number, expectation) for number, expectation in numbered if expectation.action_rules.rejects]
+    drop = [(number, expectation) for number, expectation in numbered if expectation.action_rules.drops]
+    fail = [(number, expectation) for number, expectation in numbered if expectation.action_rules.stops]
     names = ", ".join(
         f"IF({_met(number)}, '', {_failure_text(number, expectation)})" for number, expectation in quarantine
     )
@@ -127,7 +127,7 @@ def checks(expectations: Sequence[ExpectationPlan], place: str) -> Checks:
         failed=f"array_remove(array({names}), '')" if quarantine else NOTHING_FAILED,
         rejected=f"NOT ({_all_met(number for number, _ in quarantine)})",
         dropped=f"NOT ({_all_met(number for number, _ in drop)})",
-        fine=fine or "true",
+        passes=fine or "true",
         counts=tuple((expectation.name, f"NOT {_met(number)}") for number, expectation in numbered),
     )
 
@@ -181,7 +181,7 @@ class ClassifiedRows:
     columns: tuple[str, ...]
     unmet: tuple[str, ...]
 
-    def good(self, metrics: BatchMetrics, most: int | None = None) -> DataFrame:
+    def good_rows(self, metrics: BatchMetrics, most: int | None = None) -> DataFrame:
         """The rows to write; `metrics` collects counts and rejected rows while they are written. `most`: the maximum of
         rejected rows that a task collects."""
         limit = min(MAX_COLLECTED_PER_TASK, most) if most is not None else MAX_COLLECTED_PER_TASK
@@ -189,7 +189,7 @@ class ClassifiedRows:
         observed_rows = metrics.on(self.all, *self._counts(), brought)
         return observed_rows.where(f"NOT {REJECTED_MARK} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
 
-    def counted(self) -> dict[str, int]:
+    def count(self) -> dict[str, int]:
         """The same counts, by a separate pass."""
         row = self.all.agg(*self._counts()).first()
         assert row is not None
@@ -203,7 +203,7 @@ class ClassifiedRows:
             *(F.count_if(F.expr(f"`{UNMET}{name}`")).alias(f"{UNMET}{name}") for name in self.unmet),
         ]
 
-    def rejected(self) -> DataFrame:
+    def rejected_rows(self) -> DataFrame:
         """The rejected rows, with the columns of `reject`."""
         return self.all.where(REJECTED_MARK).select(f"{REJECT}.*")
 
@@ -240,7 +240,7 @@ def classify(
         "*",
         f"{end} OR {bad} OR (NOT {gone} AND {conditions.rejected}) AS {REJECTED_MARK}",
         f"NOT {bad} AND ({gone} OR (NOT ({conditions.rejected}) AND {conditions.dropped})) AS {DROP}",
-        f"{bad} OR {gone} OR {conditions.fine} AS {FINE}",
+        f"{bad} OR {gone} OR {conditions.passes} AS {FINE}",
         *(f"NOT {bad} AND NOT {gone} AND {unmet} AS `{UNMET}{name}`" for name, unmet in conditions.counts),
     )
     # The counter advances only where its branch is taken, so it numbers the rejected rows of a task.

@@ -36,7 +36,7 @@ class Places:
     def __init__(self, table: TablePlan) -> None:
         self._table = table
 
-    def of(self, batch: DataFrame) -> list[str]:
+    def expressions(self, batch: DataFrame) -> list[str]:
         """The parts of a place, as expressions over the rows of a batch."""
         table_input, columns = self._table.input, batch.columns
         if self._table.topics is not None:
@@ -52,11 +52,11 @@ class Places:
         return [f"'{CONTENT}'", f"xxhash64({text})", f"xxhash64('{CONTENT}', {text})"]
 
     def by_content(self, batch: DataFrame) -> bool:
-        return self.of(batch)[0] == f"'{CONTENT}'"
+        return self.expressions(batch)[0] == f"'{CONTENT}'"
 
-    def are(self, batch: DataFrame, places: Sequence[Place]) -> Column:
+    def matches(self, batch: DataFrame, places: Sequence[Place]) -> Column:
         """The condition that a row of the batch is at one of the places."""
-        parts = self.of(batch)
+        parts = self.expressions(batch)
         by_group: dict[tuple[str | int, ...], list[str]] = {}
         for place in places:
             by_group.setdefault(tuple(place[:-1]), []).append(_sql_value(place[-1]))
@@ -68,7 +68,7 @@ class Places:
         return F.expr(f"coalesce({' OR '.join(f'({condition})' for condition in groups)}, false)")
 
     def without(self, batch: DataFrame, places: Sequence[Place]) -> DataFrame:
-        return batch.where(~self.are(batch, places))
+        return batch.where(~self.matches(batch, places))
 
 
 def place_text(place: Place) -> str:
@@ -268,7 +268,7 @@ class TooManyFailures(Exception):
 
     def __init__(self, found: list[FailingRecord]) -> None:
         super().__init__(len(found))
-        self.found = found
+        self.failing = found
 
 
 class FailTogether(Exception):

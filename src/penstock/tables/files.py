@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FilesReading:
-    look: FormatChoice
+    choice: FormatChoice
     given_up: Mapping[str, str] = field(default_factory=dict)
     """File -> why it cannot be read; its name goes to quarantine."""
     tries: Mapping[str, int] = field(default_factory=dict)
@@ -80,9 +80,9 @@ def store_reading(store: Store, folder: str, entry: Entry, reading: FilesReading
     document = {
         "before": list(entry.before),
         "after": list(entry.after),
-        "schema": reading.look.schema.jsonValue(),
-        "left_out": list(reading.look.left_out),
-        "watchful": reading.look.watchful,
+        "schema": reading.choice.schema.jsonValue(),
+        "left_out": list(reading.choice.left_out),
+        "watchful": reading.choice.stops_at_new_fields,
         "given_up": dict(reading.given_up),
         "tries": dict(reading.tries),
     }
@@ -117,7 +117,7 @@ def extend_by_survey(
     reader: FilesReader, names: Sequence[str], choice: FormatChoice, fields: StructType
 ) -> FormatChoice:
     """The choice extended by the fields that the files' headers or footers name."""
-    if reader.files.new_fields not in ("add", "fail") or not choice.watchful:
+    if reader.files.new_fields not in ("add", "fail") or not choice.stops_at_new_fields:
         return choice
     grown = merged(choice.schema, usable(fields))
     if grown == choice.schema and not _fields_without_column(reader, fields, grown, choice):
@@ -130,16 +130,16 @@ def extend_by_survey(
 def extend_by_new_fields(reader: FilesReader, names: Sequence[str], choice: FormatChoice) -> FormatChoice:
     """The choice after a read met a field that the schema does not name. Paths that still have no column are left out
     from now on."""
-    return _extend_choice(reader, choice, reader.schema.format.new(names, choice))
+    return _extend_choice(reader, choice, reader.schema.format.new_fields(names, choice))
 
 
 def extend_by_rejected_lines(
     reader: FilesReader, names: Sequence[str], choice: FormatChoice, lines: RowFilter
 ) -> FormatChoice:
     """The same for lines that were rejected when their batch was read, and so added no column then."""
-    if reader.files.new_fields != "add" or not choice.watchful or not names:
+    if reader.files.new_fields != "add" or not choice.stops_at_new_fields or not names:
         return choice
-    new_fields = reader.schema.format.new(names, choice, lines)
+    new_fields = reader.schema.format.new_fields(names, choice, lines)
     return _extend_choice(reader, choice, new_fields) if new_fields.fields else choice
 
 
@@ -147,7 +147,7 @@ def _extend_choice(reader: FilesReader, choice: FormatChoice, new_fields: Struct
     extended = _grow_choice(reader, choice, merged(choice.schema, usable(new_fields)), new_fields)
     if extended == choice and reader.files.new_fields == "add":  # an object with more fields than are examined
         reader.note("an object has more fields than can be columns: those beyond are left out")
-        return replace(choice, watchful=False)
+        return replace(choice, stops_at_new_fields=False)
     return _record_choice(reader, choice, extended)
 
 
@@ -161,7 +161,12 @@ def _grow_choice(reader: FilesReader, choice: FormatChoice, grown: StructType, f
             schema = bounded(choice.schema, grown, room)
     left_out = (*choice.left_out, *_fields_without_column(reader, file_fields, schema, choice))
     full = schema != grown or len(left_out) > MOST_LEFT_OUT
-    return replace(choice, schema=schema, left_out=left_out[:MOST_LEFT_OUT], watchful=choice.watchful and not full)
+    return replace(
+        choice,
+        schema=schema,
+        left_out=left_out[:MOST_LEFT_OUT],
+        stops_at_new_fields=choice.stops_at_new_fields and not full,
+    )
 
 
 def _record_choice(reader: FilesReader, choice: FormatChoice, extended: FormatChoice) -> FormatChoice:
@@ -183,7 +188,7 @@ def _record_choice(reader: FilesReader, choice: FormatChoice, extended: FormatCh
         more = f" and {len(without_column) - _SHOWN_FIELDS:,} more" if len(without_column) > _SHOWN_FIELDS else ""
         shown = ", ".join(path[:80] for path in without_column[:_SHOWN_FIELDS])
         reader.note(f"fields that cannot be columns are left out: {shown}{more}")
-    if choice.watchful and not extended.watchful:
+    if choice.stops_at_new_fields and not extended.stops_at_new_fields:
         reader.note(no_more_columns("files", "left out", MOST_ADDED))
     return extended
 
@@ -219,7 +224,7 @@ def decide(
     elif isinstance(error, PenstockError):
         raise error
     elif NEW_FIELD in error_text(error):
-        next_reading = replace(reading, look=extend_by_new_fields(reader, names, reading.look))
+        next_reading = replace(reading, choice=extend_by_new_fields(reader, names, reading.choice))
     elif is_about_files(error):
         troubles = find_unreadable(names, read, reader.schema.format.probe, error, reader.files)
         if not troubles:
@@ -261,20 +266,20 @@ UNREADABLE = "unreadable_file"
 
 
 class FileQuarantine(Quarantine):
-    aside: Mapping[str, str] = {}
+    unreadable_files: Mapping[str, str] = {}
     """File -> reason, for the batch that is being written."""
 
     def add(self, explained: DataFrame, entry: Entry, *, files: int = 1) -> int:
-        rows = explained.unionByName(self._file_rows(explained.sparkSession)) if self.aside else explained
+        rows = explained.unionByName(self._file_rows(explained.sparkSession)) if self.unreadable_files else explained
         return super().add(rows, entry, files=files)
 
     def add_files(self, entry: Entry) -> None:
         """Adds the files of a batch without rejected rows, unless the quarantine has the batch already."""
-        if self.aside and not self.has(entry):
+        if self.unreadable_files and not self.has(entry):
             super().add(self._file_rows(self._spark), entry)
 
     def _file_rows(self, spark: SparkSession) -> DataFrame:
-        rows = [{"file": name, "detail": why} for name, why in self.aside.items()]
+        rows = [{"file": name, "detail": why} for name, why in self.unreadable_files.items()]
         frame = known_rows(spark, "file: STRING, detail: STRING", rows)
         return frame.selectExpr(
             *(f"CAST(NULL AS {data_type}) AS {name}" for name, data_type in RAW.items()),
@@ -322,8 +327,8 @@ def files_schema(table: TablePlan, store: Store, reader: FilesReader) -> tuple[S
     pins = Pins(0, "", lookups.newest())
     lookup_frames = lookups.read(empty.sparkSession, pins)
     stages.refuse_chance(empty, lookup_frames)
-    result = stages.make(empty, pins, lookup_frames)
-    return table_schema(table, result.rows), result.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+    result = stages.run(empty, pins, lookup_frames)
+    return table_schema(table, result.rows), result.classified[0].rejected_rows().schema[SOURCE].dataType.simpleString()
 
 
 def with_schema(table: TablePlan, choice: FormatChoice) -> TablePlan:
@@ -360,12 +365,12 @@ class FilesProcessor(BatchProcessor):
         self._survey: Survey | None = None
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        self._suppression.look()
+        self._suppression.read_list()
         return PinnedInputs(self._lookups.newest())
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         listed = _listed(batch)
@@ -382,14 +387,14 @@ class FilesProcessor(BatchProcessor):
                 if self._is_committed(entry):  # what was raised after the commit is not about the files
                     raise
                 names = self._file_names(listed, reading)
-                read = partial(self._read_files, choice=reading.look)
+                read = partial(self._read_files, choice=reading.choice)
                 reading = decide(self._reader, names, reading, error, read, partial(self._store_reading, entry))
         raise AssertionError(f"{_MAX_DECISIONS} decisions about one batch of files")
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         if written and self._inner is not None and self._rows is not None and self._reading is not None:
             reading = self._reading
-            self._quarantine.aside = dict(reading.given_up)
+            self._quarantine.unreadable_files = dict(reading.given_up)
             row_counts = self._inner.complete(self._rows, entry, rows=rows, written=True)
             self.remarks = self._inner.remarks
             is_complete = True
@@ -403,10 +408,10 @@ class FilesProcessor(BatchProcessor):
         count = len(reading.given_up)  # each file given up counts as one rejected record
         return {**row_counts, READ: row_counts[READ] + count, REJECTED: row_counts[REJECTED] + count}
 
-    def done(self) -> None:
+    def release(self) -> None:
         self._release()
-        self._suppression.let_go()
-        self._quarantine.aside, self._reading, self.remarks = {}, None, ()
+        self._suppression.release()
+        self._quarantine.unreadable_files, self._reading, self.remarks = {}, None, ()
 
     def _prepare(self, listed: Sequence[ListedFiles], reading: FilesReading, entry: Entry) -> FilesReading:
         """Sets up the rows of the batch and their stages, and adds new columns to the table."""
@@ -414,14 +419,14 @@ class FilesProcessor(BatchProcessor):
         if not self._source.by_line and (empty := [f.name for f in listed if not f.size and f.name in names]):
             raise UnfitFiles(dict.fromkeys(empty, _EMPTY))
         self._survey = None
-        survey = self._survey = self._format.survey(names, reading.look.schema) if names else Survey()
-        choice = extend_by_survey(self._reader, names, reading.look, survey.fields)
-        reading = replace(reading, look=choice)
+        survey = self._survey = self._format.survey(names, reading.choice.schema) if names else Survey()
+        choice = extend_by_survey(self._reader, names, reading.choice, survey.fields)
+        reading = replace(reading, choice=choice)
         self._store_reading(entry, reading)
         stages = staged_table(self._table, self._reader, choice, survey)
         self._rows = self._format.rows(names, choice, survey, _task_count(listed))
         if self._source.new_fields == "add" and self._settled != choice:
-            result = stages.make(self._rows, entry.pins, self._lookups.read(self._rows.sparkSession, entry.pins))
+            result = stages.run(self._rows, entry.pins, self._lookups.read(self._rows.sparkSession, entry.pins))
             if evolved := settle_columns(self._spark, self._table, table_schema(self._table, result.rows)):
                 self._reader.note(evolved)
             self._settled = choice
@@ -445,15 +450,15 @@ class FilesProcessor(BatchProcessor):
                 self._survey = None
                 # Which files are readable was decided when the batch was written.
                 survey = self._survey = self._format.survey(names, StructType()) if names else Survey()
-                stages = staged_table(self._table, self._reader, reading.look, survey)
-                frame = self._format.rows(names, reading.look, survey, _task_count(listed))
-                self._quarantine.aside = {**reading.given_up, **lost_files}
-                inner = self._build_processor(reading.look, stages)
+                stages = staged_table(self._table, self._reader, reading.choice, survey)
+                frame = self._format.rows(names, reading.choice, survey, _task_count(listed))
+                self._quarantine.unreadable_files = {**reading.given_up, **lost_files}
+                inner = self._build_processor(reading.choice, stages)
                 return reading, inner.complete(frame, entry, rows=rows, written=False), not lost_files
             except Exception as error:
                 if not is_about_files(error):
                     raise
-                read = partial(self._read_files, choice=reading.look)
+                read = partial(self._read_files, choice=reading.choice)
                 troubles = find_unreadable(names, read, self._format.probe, error, self._source)
                 if not troubles:
                     raise
@@ -480,7 +485,7 @@ class FilesProcessor(BatchProcessor):
     def _release(self) -> None:
         inner, self._inner, self._rows = self._inner, None, None
         if inner is not None:
-            inner.done()
+            inner.release()
 
 
 _EMPTY = "it is empty, so it is not a Parquet file"

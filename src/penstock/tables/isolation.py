@@ -87,8 +87,8 @@ class IsolatingProcessor(BatchProcessor):
         return (f"{count} {'record' if count == 1 else 'records'} set aside: {TRANSFORM_FAILED} ({examples}{more})",)
 
     @property
-    def outdated(self) -> bool:
-        return self._inner.outdated
+    def suppression_changed(self) -> bool:
+        return self._inner.suppression_changed
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return self._inner.pin(batch, last, after)
@@ -109,7 +109,7 @@ class IsolatingProcessor(BatchProcessor):
                 return
             except Exception as error:
                 if self._staged.strict and STRICT_ERROR in error_text(error):
-                    self._inner.done()
+                    self._inner.release()
                     self._refuse_many_raising(remaining, entry)
                     continue
                 places = self._find_failing_records(batch, entry, error)
@@ -135,15 +135,15 @@ class IsolatingProcessor(BatchProcessor):
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
         return self._inner.rejected(self._remaining_rows(batch), entry)
 
-    def look(self, batch: DataFrame, entry: Entry) -> None:
+    def inspect(self, batch: DataFrame, entry: Entry) -> None:
         self._isolate_pinned(batch, entry)
-        self._inner.look(self._remaining_rows(batch), entry)
+        self._inner.inspect(self._remaining_rows(batch), entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
         return self._inner.counted(self._remaining_rows(batch), entry, rows)
 
-    def done(self) -> None:
-        self._inner.done()
+    def release(self) -> None:
+        self._inner.release()
         self._release()
         self._isolated, self._detail_by_place, self._newly_found = (), {}, []
 
@@ -166,38 +166,40 @@ class IsolatingProcessor(BatchProcessor):
     def _failure_limit(self, write_target: WriteTarget) -> int:
         """The limit of failing records: higher for a rebuild or redrive, which cover more than one batch."""
         limit = self._table.max_failed_records
-        return limit * _MANY_BATCHES if write_target.anew or self._redriving else limit
+        return limit * _MANY_BATCHES if write_target.replaces_all or self._redriving else limit
 
     def _release(self) -> None:
         cached, self._cached = self._cached, []
-        self._staged.aside = None
+        self._staged.isolated = None
         for frame in cached:
             frame.unpersist()
 
     def _with_pins(self, entry: Entry, places: tuple[Place, ...]) -> Entry:
-        pins = replace(entry.pins, kept=places) if self._redriving else replace(entry.pins, aside=places)
+        pins = (
+            replace(entry.pins, redrive_set_aside=places) if self._redriving else replace(entry.pins, set_aside=places)
+        )
         return replace(entry, pins=pins)
 
     def _isolate_pinned(self, batch: DataFrame, entry: Entry) -> None:
         """Sets aside the records that the entry pins."""
-        pinned = entry.pins.kept if self._redriving else entry.pins.aside
-        if self._staged.aside is not None and pinned == self._isolated:
+        pinned = entry.pins.redrive_set_aside if self._redriving else entry.pins.set_aside
+        if self._staged.isolated is not None and pinned == self._isolated:
             return
         self._release()
         self._isolated = pinned
         if self._isolated:
-            self._staged.aside = self._set_aside(batch, entry)
+            self._staged.isolated = self._set_aside(batch, entry)
 
     def _remaining_rows(self, batch: DataFrame) -> DataFrame:
         return with_fence(self._places.without(batch, self._isolated)) if self._isolated else batch
 
     def _set_aside(self, batch: DataFrame, entry: Entry) -> IsolatedRecords:
-        records = with_fence(batch.where(self._places.are(batch, self._isolated)))
+        records = with_fence(batch.where(self._places.matches(batch, self._isolated)))
         for place in self._isolated:
             if place not in self._detail_by_place:  # found by an earlier run, which did not finish
                 self._detail_by_place[place] = self._explain(records, place, entry)
         by_content = self._places.by_content(batch)
-        parts = self._places.of(batch)
+        parts = self._places.expressions(batch)
         if by_content:
             records = records.withColumn(DETAIL, self._detail(parts))
         frame = self._staged.set_aside(records, entry, self._detail_of_records(by_content)).persist(
@@ -218,7 +220,7 @@ class IsolatingProcessor(BatchProcessor):
         return F.element_at(F.create_map(*pairs), key)
 
     def _explain(self, records: DataFrame, place: Place, entry: Entry) -> str:
-        failure = self._probe(with_fence(records.where(self._places.are(records, [place]))), entry)
+        failure = self._probe(with_fence(records.where(self._places.matches(records, [place]))), entry)
         return failure.full if failure is not None else "it raised an error when its batch was written"
 
     def _probe(self, rows: DataFrame, entry: Entry) -> Failure | None:
@@ -237,9 +239,9 @@ class IsolatingProcessor(BatchProcessor):
         failure = data_failure(error)
         if failure is None or not self._table.max_failed_records:
             return ()
-        self._inner.done()
+        self._inner.release()
         remaining = self._places.without(batch, self._isolated) if self._isolated else batch
-        parts = self._places.of(remaining)
+        parts = self._places.expressions(remaining)
         place = F.array(*(F.expr(f"CAST({part} AS STRING)") for part in parts)).alias(PLACE)
         cached = remaining.select("*", place, F.monotonically_increasing_id().alias(NUMBER)).persist(
             StorageLevel.MEMORY_AND_DISK
@@ -262,8 +264,8 @@ class IsolatingProcessor(BatchProcessor):
         try:
             failing = find_failing(records.count, probe, overall_failure, most)
         except TooManyFailures as too_many:
-            first = records.place(too_many.found[0].number)
-            raise self._too_many_error(records.count, first, too_many.found[0].failure) from None
+            first = records.place(too_many.failing[0].number)
+            raise self._too_many_error(records.count, first, too_many.failing[0].failure) from None
         except FailTogether as together:
             first, last = records.place(together.first), records.place(together.end - 1)
             raise self._together_error(first, last, together.end - together.first, together.failure) from None

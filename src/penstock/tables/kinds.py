@@ -120,8 +120,8 @@ class StagedTable(TableKind):
         pins = Pins(0, "", lookups.newest())
         empty, lookup_frames = _empty_rows(session, source), lookups.read(session, pins)
         self.stages.refuse_chance(empty, lookup_frames)
-        result = self.stages.make(empty, pins, lookup_frames)
-        self._source_type = result.judged[0].rejected().schema[SOURCE].dataType.simpleString()
+        result = self.stages.run(empty, pins, lookup_frames)
+        self._source_type = result.classified[0].rejected_rows().schema[SOURCE].dataType.simpleString()
         self.schema = table_schema(table, result.rows)
 
     def open(self, opened: OpenTable) -> BatchProcessor:
@@ -255,14 +255,14 @@ def _staged_processor(
     tombstones: TombstoneTable | None,
 ) -> BatchProcessor:
     staged = StagedProcessor(table, stages, Lookups(table, store), quarantine, suppression, tombstones)
-    inner: RowProcessor = SuppressingRows(staged, suppression) if suppression.possible else staged
+    inner: RowProcessor = SuppressingRows(staged, suppression) if suppression.applies else staged
     if not table.may_reject or (table.stages is not None and table.stages.audit is not None):
         return inner
     return IsolatingProcessor(inner, staged, table, DeltaLog(store, table.uri, table.name))
 
 
 def _with_suppression(inner: BatchProcessor, suppression: Suppression) -> BatchProcessor:
-    return SuppressingProcessor(inner, suppression) if suppression.possible else inner
+    return SuppressingProcessor(inner, suppression) if suppression.applies else inner
 
 
 def _empty_rows(spark: SparkSession, source: Source) -> DataFrame:

@@ -71,9 +71,9 @@ class LandingProcessor(BatchProcessor):
         self._table, self._suppression = table, suppression
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch
-        write_target.append(coalesce_files(self._suppression.own(rows), files), entry)
+        write_target.append(coalesce_files(self._suppression.drop_suppressed(rows), files), entry)

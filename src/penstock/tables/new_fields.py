@@ -81,7 +81,7 @@ class GrownSchema:
     def __init__(self, table: TablePlan, store: Store) -> None:
         assert table.stages is not None and table.stages.decode is not None
         assert table.stages.decode.schema is not None
-        self._store, self._path = store, table.grown
+        self._store, self._path = store, table.added_columns_path
         self.declared = spark_schema(table.stages.decode.schema)
         self._adds = table.stages.decode.new_fields == "add"
 
@@ -97,7 +97,7 @@ class GrownSchema:
         document = {
             "columns": schema_text(choice.schema),
             "left_out": list(choice.left_out),
-            "full": not choice.watchful,
+            "full": not choice.stops_at_new_fields,
             "schema": choice.schema.jsonValue(),
         }
         self._store.write(self._path, json.dumps(document, indent=1, ensure_ascii=False))
@@ -135,8 +135,8 @@ class _StoppingDecoder:
 
     def decode(self, records: DataFrame) -> Decoded:
         decoded = self.inner.decode(records)
-        new = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.bad}, raise_error({literal(NEW_FIELD)}), false)"
-        return replace(decoded, bad=f"({new} OR {decoded.bad})")
+        new = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}, raise_error({literal(NEW_FIELD)}), false)"
+        return replace(decoded, is_bad=f"({new} OR {decoded.is_bad})")
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class _RejectingDecoder:
     def decode(self, records: DataFrame) -> Decoded:
         decoded = self.inner.decode(records)
         unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
-        known = f"{decoded.bad} OR {UNKNOWN} IS NULL"
-        bad = f"({decoded.bad} OR ({UNKNOWN} IS NOT NULL AND NOT {decoded.gone}))"
-        return replace(decoded, bad=bad, why=case([(known, decoded.why)], unknown))
+        known = f"{decoded.is_bad} OR {UNKNOWN} IS NULL"
+        bad = f"({decoded.is_bad} OR ({UNKNOWN} IS NOT NULL AND NOT {decoded.is_dropped}))"
+        return replace(decoded, is_bad=bad, reason=case([(known, decoded.reason)], unknown))
 
 
 class GrowingTableProcessor(BatchProcessor):
@@ -176,21 +176,21 @@ class GrowingTableProcessor(BatchProcessor):
         self._notes: list[str] = []
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        self._suppression.look()
+        self._suppression.read_list()
         return PinnedInputs(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         choice = self._current_choice()
-        if write_target.anew:  # a rebuild cannot change its columns on the way, so it is examined first
+        if write_target.replaces_all:  # a rebuild cannot change its columns on the way, so it is examined first
             choice = self._choice_for_rebuild(batch, entry, choice, write_target)
         for _ in range(_MAX_DECISIONS):
-            if not write_target.anew:
+            if not write_target.replaces_all:
                 self._settle_columns(batch, entry, choice)
-            inner = self._open_inner(choice, watch=choice.watchful and not write_target.anew)
+            inner = self._open_inner(choice, watch=choice.stops_at_new_fields and not write_target.replaces_all)
             try:
                 inner.write(batch, entry, write_target, files=files)
                 return
@@ -209,9 +209,9 @@ class GrowingTableProcessor(BatchProcessor):
         self._notes += getattr(inner, "remarks", ())
         return row_counts
 
-    def done(self) -> None:
+    def release(self) -> None:
         self._release()
-        self._suppression.let_go()
+        self._suppression.release()
         self._notes = []
 
     @property
@@ -219,11 +219,11 @@ class GrowingTableProcessor(BatchProcessor):
         """Remarks for the user on the batch that was written."""
         return tuple(self._notes)
 
-    def redriven(self, batch: DataFrame, entry: Entry) -> FormatChoice:
+    def extend_by_rejected(self, batch: DataFrame, entry: Entry) -> FormatChoice:
         """The schema with the fields of records that were rejected when their batch was read, and so added no column
         then; the table gets the columns."""
         choice = self._current_choice()
-        if self._decode.new_fields == "add" and choice.watchful:
+        if self._decode.new_fields == "add" and choice.stops_at_new_fields:
             choice = self._grow(batch, entry, choice)
             self._settle_columns(batch, entry, choice)
         return choice
@@ -244,31 +244,31 @@ class GrowingTableProcessor(BatchProcessor):
 
     def _columns(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> StructType:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
-        result = stages_for(self._table, choice, "look").make(batch, entry.pins, lookups)
+        result = stages_for(self._table, choice, "look").run(batch, entry.pins, lookups)
         return table_schema(self._table, result.rows)
 
     def _choice_for_rebuild(
         self, batch: DataFrame, entry: Entry, choice: FormatChoice, write_target: WriteTarget
     ) -> FormatChoice:
-        grown = self._grow(batch, entry, choice) if choice.watchful else choice
+        grown = self._grow(batch, entry, choice) if choice.stops_at_new_fields else choice
         if grown.schema != choice.schema and hasattr(write_target, "columns"):
             write_target.columns(self._columns(batch, entry, grown))
         return grown
 
     def _grow(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> FormatChoice:
         """The schema extended by the good records of the batch that have an unknown field; stored before it is used."""
-        left_out = self._suppression.of_read(batch)
+        left_out = self._suppression.input_condition(batch)
         records = batch if left_out is None else batch.where(~left_out)
         new = stages_for(self._table, choice, "look").with_unknown(records, entry.pins)
         if self._decode.new_fields == "fail":
             names = [str(row[0]) for row in new.select("unknown").distinct().limit(_SHOWN + 1).collect()]
             if names:
                 raise _unknown_fields_error(self._table.name, names)
-            return replace(choice, watchful=False)
+            return replace(choice, stops_at_new_fields=False)
         inferred, _ = infer_json(new.select("text"))
         grown, without_column = self._fit_fields(batch, entry, choice, inferred)
         if (grown.schema, grown.left_out) == (choice.schema, choice.left_out):  # all that can be done is to rescue it
-            return replace(choice, watchful=False)
+            return replace(choice, stops_at_new_fields=False)
         self._note_changes(choice, grown, without_column)
         self._schema.keep(grown)
         self._choice = grown
@@ -349,7 +349,7 @@ class GrowingTableProcessor(BatchProcessor):
             more = f" and {len(without_column) - _SHOWN:,} more" if len(without_column) > _SHOWN else ""
             shown = ", ".join(name[:80] for name in without_column[:_SHOWN])
             self._notes.append(f"fields that cannot be columns are kept in _rescued: {shown}{more}")
-        if choice.watchful and not grown.watchful:
+        if choice.stops_at_new_fields and not grown.stops_at_new_fields:
             self._notes.append(no_more_columns("records", "kept in _rescued", MOST_ADDED))
 
     def _open_inner(self, choice: FormatChoice, *, watch: bool) -> BatchProcessor:
@@ -365,7 +365,7 @@ class GrowingTableProcessor(BatchProcessor):
     def _release(self) -> None:
         inner, self._inner = self._inner, None
         if inner is not None:
-            inner.done()
+            inner.release()
 
 
 def with_column_type(field: StructField, column_type: DataType | None) -> StructField:

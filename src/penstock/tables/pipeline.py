@@ -190,8 +190,8 @@ class PipelineResult:
     """The result of a batch. `rows` runs once; what it observed and what was rejected are read afterwards."""
 
     rows: DataFrame
-    observed: tuple[BatchMetrics, ...]
-    judged: tuple[ClassifiedRows, ...]
+    metrics: tuple[BatchMetrics, ...]
+    classified: tuple[ClassifiedRows, ...]
 
 
 class StagedPipeline:
@@ -210,7 +210,7 @@ class StagedPipeline:
         elif transform is not None:
             self._transform = load_transform(transform, self._stages.input_name, table.name)
 
-    def make(
+    def run(
         self,
         batch: DataFrame,
         pins: Pins,
@@ -224,19 +224,21 @@ class StagedPipeline:
         first = self._classify_input(batch, pins, strict=strict)
         if self._transform is None:
             metrics = BatchMetrics()
-            return PipelineResult(self._output_rows(first.good(metrics, most_brought), batch), (metrics,), (first,))
+            return PipelineResult(
+                self._output_rows(first.good_rows(metrics, most_brought), batch), (metrics,), (first,)
+            )
         before, after = BatchMetrics(), BatchMetrics()
-        rows = self._require_source(self._transform(first.good(before, most_brought), lookups, pins.time_ms))
+        rows = self._require_source(self._transform(first.good_rows(before, most_brought), lookups, pins.time_ms))
         second = self._classify_transformed(rows, pins, strict=strict)
         return PipelineResult(
-            self._output_rows(second.good(after, most_brought), batch), (before, after), (first, second)
+            self._output_rows(second.good_rows(after, most_brought), batch), (before, after), (first, second)
         )
 
-    def raising(self, result: PipelineResult) -> tuple[int, int, Row | None, str]:
+    def count_raising(self, result: PipelineResult) -> tuple[int, int, Row | None, str]:
         """Counts in a separate pass how many rows were read and on how many `where`, a key or a sequence raises, with
         the coordinates of the first of these and what it raises."""
         read, count, first, error = 0, 0, None, ""
-        for classified in result.judged:
+        for classified in result.classified:
             raised = f"({REJECTED_MARK} AND {_definition_raised(f'{REJECT}.{FAILED}')})"
             place = f"struct({REJECT}.{SOURCE} AS place, get({REJECT}.{FAILED}, 0) AS told)"
             row = classified.all.selectExpr(
@@ -251,7 +253,7 @@ class StagedPipeline:
         return read, count, first, error
 
     @property
-    def depends_on_the_moment(self) -> bool:
+    def is_nondeterministic(self) -> bool:
         """Whether a second run of a batch may reject other rows: a Python function may use the time or chance."""
         plan = self._stages.transform
         return plan is not None and plan.sql is None
@@ -260,7 +262,7 @@ class StagedPipeline:
         """Terminal if the user's SQL is not deterministic. `batch` has no rows."""
         if self._transform is None and not self._stages.expect:
             return
-        rows = self._classify_input(batch, _NO_PINS).good(BatchMetrics())
+        rows = self._classify_input(batch, _NO_PINS).good_rows(BatchMetrics())
         spark = rows.sparkSession
         if self._transform is not None:
             empty = spark.createDataFrame([], rows.schema)
@@ -279,7 +281,7 @@ class StagedPipeline:
             hint="leave out rand(), uuid() and their like; a hash of the row is always the same: xxhash64(order_id)",
         )
 
-    def explained(self, rejected: DataFrame) -> DataFrame:
+    def with_reasons(self, rejected: DataFrame) -> DataFrame:
         """The rejected rows with `why`, a struct of reason and detail."""
         expectation = self._unmet_reason()
         decode = self._stages.decode
@@ -290,7 +292,7 @@ class StagedPipeline:
         readable = rejected.selectExpr(*(n for n in rejected.columns if n != "value"), f"value AS {_KEPT}", text, key)
         decoded = self._decoder(replace(decode, column="value"), "value_binary").decode(readable)
         columns = [*(f"{_KEPT} AS value" if name == "value" else name for name in RAW), SOURCE, FAILED]
-        return decoded.frame.selectExpr(*columns, f"IF(size({FAILED}) > 0, {expectation}, {decoded.why}) AS why")
+        return decoded.frame.selectExpr(*columns, f"IF(size({FAILED}) > 0, {expectation}, {decoded.reason}) AS why")
 
     def _unmet_reason(self) -> str:
         """The reason for a row that failed an expectation, on which another expression raised, or that holds a time
@@ -397,9 +399,9 @@ class StagedPipeline:
             *(f"{value} AS {quote(name)}" for name, value in decoded.columns),
             *map(quote, keep),
             SOURCE,
-            f"({decoded.bad} OR {raised}) AS {BAD}",
+            f"({decoded.is_bad} OR {raised}) AS {BAD}",
             *([_WHERE] if where is not None else []),
-            f"{decoded.gone} AS {PRE_DROPPED}",
+            f"{decoded.is_dropped} AS {PRE_DROPPED}",
             *(f"{value} AS `__raw_{name}`" for name, value in raw.items() if value != "NULL"),
         )
         raw_values = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
@@ -412,7 +414,7 @@ class StagedPipeline:
         field, and `text`, the payload."""
         records = self._records(batch, pins)
         decoded, column = self._decode_records(records, raw_columns(self._table, records.columns))
-        new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.bad}")
+        new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.is_bad}")
         return new.selectExpr(f"{UNKNOWN} AS unknown", f"{quote(column)} AS text")
 
     def with_empty_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:

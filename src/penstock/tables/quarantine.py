@@ -88,7 +88,7 @@ class CompanionLog:
             return any(_is_entry_of(commit.entry, entry) for commit in self.log.backwards())
         return last.key >= entry.key
 
-    def of(self, entry: Entry) -> Entry | None:
+    def entry_for(self, entry: Entry) -> Entry | None:
         """Its ledger entry for the entry's batch, or for a later one; None if it has neither."""
         return self._head.entry if self.has(entry) and self._head is not None else None
 
@@ -107,7 +107,7 @@ class CompanionLog:
         """Calls `write` with a session whose commit carries the entry in this table's form, and returns that entry."""
         assert self._head is not None
         self._head = advance(self._head, self.log)
-        companion_entry = entry.stamped(
+        companion_entry = entry.with_new_id(
             table=self._location.table,
             ledger=self._head.entry.ledger,
             counts=self._head.counts,
@@ -119,7 +119,7 @@ class CompanionLog:
         return companion_entry
 
     @property
-    def filled(self) -> int:
+    def last_filled_generation(self) -> int:
         """The generation of the table's last fill that this one followed."""
         assert self._head is not None
         self._head = advance(self._head, self.log)
@@ -130,7 +130,7 @@ class CompanionLog:
         """The entry of a batch of the main table in the form that this table's commit carries."""
         assert self._head is not None
         self._head = advance(self._head, self.log)
-        return entry.stamped(
+        return entry.with_new_id(
             kind=kind,
             table=self._location.table,
             ledger=self._head.entry.ledger,
@@ -155,7 +155,7 @@ class Quarantine(CompanionLog):
         """`source_type` is the type of the table's coordinates."""
         super().__init__(spark, store, location, idempotent=idempotent)
         self._suppression = suppression
-        self.forgotten = 0
+        self.forgotten_count = 0
         """How many rows the last `add` left out because they belong to a person to be forgotten."""
         self._source_type = source_type
 
@@ -203,8 +203,8 @@ class Quarantine(CompanionLog):
         )
 
     def _without_forgotten(self, rows: DataFrame) -> DataFrame:
-        forgotten_rows = self._suppression.of_rejected(rows) if self._suppression is not None else None
-        self.forgotten = 0 if forgotten_rows is None else rows.where(forgotten_rows).count()
+        forgotten_rows = self._suppression.quarantine_condition(rows) if self._suppression is not None else None
+        self.forgotten_count = 0 if forgotten_rows is None else rows.where(forgotten_rows).count()
         return rows if forgotten_rows is None else rows.where(~forgotten_rows)
 
 

@@ -41,14 +41,14 @@ class TableSession:
     def log(self) -> DeltaLog:
         return DeltaLog(self.store, self.table.uri, self.table.name)
 
-    def end(self) -> LedgerHead:
+    def head(self) -> LedgerHead:
         """The head of the table's ledger, with the row counts of its last batch."""
         head = read_head(self.log)
         if head is None:
             raise Terminal("it was never made", where=self.table.name, hint="`penstock run` makes it")
-        return self.counted(head)
+        return self.with_row_counts(head)
 
-    def counted(self, head: LedgerHead) -> LedgerHead:
+    def with_row_counts(self, head: LedgerHead) -> LedgerHead:
         folder = checkpoint_folder(self.table.checkpoints, head.entry)
         return replace(head, row_counts=read_row_counts(self.store, folder, head.entry.batch))
 
@@ -72,7 +72,7 @@ def complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
     """Completes the last batch, under the table's commit lock. Does nothing if it is complete or the table rejects no
     rows; sinks set rejected rows aside before they commit, and stateful tables must be run by their own query."""
     table, entry = session.table, head.entry
-    head = session.counted(head)
+    head = session.with_row_counts(head)
     if not table.may_reject or table.sink is not None or table.stream is not None or is_complete(session, head):
         return head
     _refuse_another_source(session, entry)
@@ -92,7 +92,7 @@ def complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
         except BaseException as error:
             outcome.append(error)  # Spark would return it as text
         finally:
-            processor.done()
+            processor.release()
         raise _StopQuery
 
     heal(session.store, own_checkpoint, entry)
@@ -117,7 +117,7 @@ def try_complete_last(session: TableSession, head: LedgerHead) -> LedgerHead:
     matters only if that is given up in the end."""
     with suppress(Terminal):
         return complete_last(session, head)
-    return session.counted(head)
+    return session.with_row_counts(head)
 
 
 def _refuse_another_source(session: TableSession, entry: Entry) -> None:

@@ -43,11 +43,11 @@ class RejectedChanges:
     def __init__(self, quarantine: Quarantine, shape: Shape) -> None:
         self._quarantine, self._shape = quarantine, shape
 
-    def keep(self, changes: DataFrame, entry: Entry, result: SendResult) -> int:
+    def store(self, changes: DataFrame, entry: Entry, result: SendResult) -> int:
         """Writes the batch's rejected changes unless the quarantine has them, and returns their number."""
-        if result.aside == 0 and not result.refused:
+        if result.not_tried == 0 and not result.refused:
             return 0
-        recorded = self._quarantine.of(entry)
+        recorded = self._quarantine.entry_for(entry)
         rows = self._explained(changes, result.refused)
         if recorded is not None:
             if all(map(same, recorded.after, entry.after)):
@@ -125,7 +125,7 @@ class SinkProcessor(BatchProcessor):
         self._counts: RowCounts = {}
 
     @property
-    def outdated(self) -> bool:
+    def suppression_changed(self) -> bool:
         return False  # people to be forgotten are left out before it
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
@@ -135,7 +135,7 @@ class SinkProcessor(BatchProcessor):
             topic = self._sink.topic_sent_to
             record: tuple[object, ...] = (topic[1] if topic is not None else self._sink.name, result.changes)
         else:
-            rejected = self._rejected.keep(rows, entry, result)
+            rejected = self._rejected.store(rows, entry, result)
             record = (self._sink.name, result.changes, rejected)
             self._counts = {BATCHES: 1, READ: result.changes + rejected, REJECTED: rejected}
         row = (entry.generation, entry.batch, *record, datetime.now(UTC))

@@ -83,23 +83,23 @@ class StagedProcessor(RowProcessor):
         self._result: PipelineResult | None = None
         self._cached: DataFrame | None = None
         self._probe_lookups: tuple[Pins, dict[str, DataFrame]] | None = None
-        self.aside: IsolatedRecords | None = None
+        self.isolated: IsolatedRecords | None = None
         self.strict = False
         """Whether `write` ends at the first row on which `where`, a key or a sequence raises."""
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return PinnedInputs(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
-        max_brought = expectations.max_rejected_per_task(batch) if write_target.anew else None
+        max_brought = expectations.max_rejected_per_task(batch) if write_target.replaces_all else None
         self._result = self._run_stages(batch, entry, max_brought, strict=self.strict)
-        rows = self._suppression.own(self._result.rows, count=True)
+        rows = self._suppression.drop_suppressed(self._result.rows, count=True)
         if self._merging is not None:
-            isolated = self.aside.count if self.aside is not None else 0
+            isolated = self.isolated.count if self.isolated is not None else 0
             self._merging.write(
                 rows, entry, write_target, files=files, rejects=partial(_count_rejected, self._result, isolated)
             )
@@ -107,29 +107,32 @@ class StagedProcessor(RowProcessor):
         if self._dedupe is not None:
             self._cached = with_row_numbers(rows).persist(StorageLevel.MEMORY_AND_DISK)
             rows = drop_duplicates(
-                self._cached, self._dedupe, write_target.there(rows.sparkSession), many=write_target.anew
+                self._cached,
+                self._dedupe,
+                write_target.existing_rows(rows.sparkSession),
+                many=write_target.replaces_all,
             )
         write_target.append(coalesce_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         if self._merging is not None and written:
             self._merging.complete(entry)
-        stage_counts = self.told() if written else None
+        stage_counts = self.stage_counts() if written else None
         result, self._result = self._result, None
         if result is None or stage_counts is None:
             return self._complete_written(batch, entry, rows)
         row_counts = self._row_counts(stage_counts, entry, rows)
-        isolated = self.aside.count if self.aside is not None else 0
+        isolated = self.isolated.count if self.isolated is not None else 0
         if row_counts[REJECTED] and self._quarantine is not None:
             files = 1 + row_counts[REJECTED] // MOST_IN_FILE
             added = row_counts[REJECTED] - isolated
             all_brought = True
             if added:
                 rejected, all_brought = self._rejected_rows(batch, entry, result, stage_counts)
-                explained = self._with_isolated(self._stages.explained(rejected))
+                explained = self._with_isolated(self._stages.with_reasons(rejected))
             else:
-                assert self.aside is not None
-                explained = self.aside.rows
+                assert self.isolated is not None
+                explained = self.isolated.rows
             # If the batch is read again, all cores read it; the few rows left are then combined into few files.
             self._quarantine.add(explained if all_brought else explained.repartition(files), entry, files=files)
             row_counts = _without_forgotten(row_counts, self._quarantine)
@@ -138,7 +141,7 @@ class StagedProcessor(RowProcessor):
     def probe(self, batch: DataFrame, entry: Entry) -> None:
         if self._probe_lookups is None or self._probe_lookups[0] is not entry.pins:
             self._probe_lookups = (entry.pins, self._lookups.read(batch.sparkSession, entry.pins))
-        rows = self._stages.make(batch, entry.pins, self._probe_lookups[1]).rows
+        rows = self._stages.run(batch, entry.pins, self._probe_lookups[1]).rows
         if self._merging is not None:
             rows = self._merging.changes(rows, entry)
         rows.write.format("noop").mode("overwrite").save()
@@ -155,53 +158,53 @@ class StagedProcessor(RowProcessor):
         return self._with_isolated(self._explained(batch, entry, self._result))
 
     def _with_isolated(self, explained: DataFrame) -> DataFrame:
-        return explained if self.aside is None else explained.unionByName(self.aside.rows)
+        return explained if self.isolated is None else explained.unionByName(self.isolated.rows)
 
     def _explained(self, batch: DataFrame, entry: Entry, result: PipelineResult) -> DataFrame:
-        first, *later = (classified.rejected() for classified in result.judged)
+        first, *later = (classified.rejected_rows() for classified in result.classified)
         records = (self._stages.with_raw(batch, entry.pins, rejected) for rejected in later)
-        return self._stages.explained(reduce(DataFrame.unionByName, (first, *records)))
+        return self._stages.with_reasons(reduce(DataFrame.unionByName, (first, *records)))
 
-    def look(self, batch: DataFrame, entry: Entry) -> None:
+    def inspect(self, batch: DataFrame, entry: Entry) -> None:
         self._result = self._run_stages(batch, entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
-        stage_counts = self.told()
+        stage_counts = self.stage_counts()
         if stage_counts is None:
             assert self._result is not None
-            stage_counts = [classified.counted() for classified in self._result.judged]
+            stage_counts = [classified.count() for classified in self._result.classified]
         return self._row_counts(stage_counts, entry, rows)
 
-    def told(self) -> Sequence[StageCounts] | None:
+    def stage_counts(self) -> Sequence[StageCounts] | None:
         """What the write counted; None if unknown."""
-        results = [metrics.result() for metrics in self._result.observed] if self._result is not None else [None]
+        results = [metrics.result() for metrics in self._result.metrics] if self._result is not None else [None]
         return None if None in results else [counts for counts in results if counts is not None]
 
-    def done(self) -> None:
+    def release(self) -> None:
         cached, self._cached = self._cached, None
         self._probe_lookups = None
         if cached is not None:
             cached.unpersist()
         if self._merging is not None:
-            self._merging.done()
+            self._merging.release()
 
     def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
-        return self._stages.raising(self._run_stages(batch, entry))
+        return self._stages.count_raising(self._run_stages(batch, entry))
 
     def _run_stages(
         self, batch: DataFrame, entry: Entry, most_brought: int | None = None, *, strict: bool = False
     ) -> PipelineResult:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
-        return self._stages.make(batch, entry.pins, lookups, most_brought, strict=strict)
+        return self._stages.run(batch, entry.pins, lookups, most_brought, strict=strict)
 
     def _rejected_rows(
         self, batch: DataFrame, entry: Entry, result: PipelineResult, stage_counts: Sequence[StageCounts]
     ) -> tuple[DataFrame, bool]:
         """The rejected rows, and whether the write collected all of them; if not, the batch is read again."""
         parts, all_brought = [], True
-        for stage, (classified, counts) in enumerate(zip(result.judged, stage_counts, strict=True)):
+        for stage, (classified, counts) in enumerate(zip(result.classified, stage_counts, strict=True)):
             if counts[expectations.REJECTED]:
-                rows = classified.rejected()
+                rows = classified.rejected_rows()
                 if counts[expectations.COLLECTED].size() == counts[expectations.REJECTED]:
                     rows = local_rows(batch.sparkSession, counts[expectations.COLLECTED], rows.schema)
                 else:
@@ -218,20 +221,20 @@ class StagedProcessor(RowProcessor):
             if definition_changed and not self.knows_its_rows():
                 raise _definition_changed_error(entry)
             explained = self._with_isolated(self._explained(batch, entry, result))
-            if self.knows_its_rows() and (definition_changed or self._stages.depends_on_the_moment):
+            if self.knows_its_rows() and (definition_changed or self._stages.is_nondeterministic):
                 explained = self._rows_not_in_table(batch, entry, result, explained)
             self._quarantine.add(explained, entry)
         self._suppression.count(result.rows)
         return (
             {}
             if definition_changed
-            else self._row_counts([classified.counted() for classified in result.judged], entry, rows)
+            else self._row_counts([classified.count() for classified in result.classified], entry, rows)
         )
 
     def _row_counts(self, stage_counts: Sequence[StageCounts], entry: Entry, rows: int) -> dict[str, int]:
         row_counts = _row_counts(stage_counts, rows)
-        if self.aside is not None:
-            row_counts = add_counts(row_counts, {READ: self.aside.count, REJECTED: self.aside.count})
+        if self.isolated is not None:
+            row_counts = add_counts(row_counts, {READ: self.isolated.count, REJECTED: self.isolated.count})
         if self._merging is None:
             return row_counts
         # Below 0 if a truncate, or an extract that lacks rows, has deleted more than was read.
@@ -261,12 +264,12 @@ class StagedProcessor(RowProcessor):
 
 
 def _without_forgotten(row_counts: dict[str, int], quarantine: Quarantine) -> dict[str, int]:
-    forgotten = quarantine.forgotten
+    forgotten = quarantine.forgotten_count
     return {**row_counts, REJECTED: row_counts[REJECTED] - forgotten, FORGOTTEN: forgotten} if forgotten else row_counts
 
 
 def _count_rejected(result: PipelineResult, isolated: int) -> int:
-    return isolated + sum(classified.counted()[expectations.REJECTED] for classified in result.judged)
+    return isolated + sum(classified.count()[expectations.REJECTED] for classified in result.classified)
 
 
 def _definition_changed_error(entry: Entry) -> Terminal:

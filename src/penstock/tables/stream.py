@@ -100,12 +100,12 @@ class StreamReader:
         takes that as the whole table up to there, unless the version is passed once more. People on the suppression
         list when the stream begins are left out of the inputs; those added later, of the function's result.
         """
-        self._suppression.look()
+        self._suppression.read_list()
         options = {name: {"startingVersion": version} for name, version in self._starting_versions.items()}
         first, *rest = (
             (
                 name,
-                self._suppression.without(
+                self._suppression.drop_matching(
                     reader.stream(spark, {INPUT: name, **options.get(name, {})}), self._holds[name]
                 ),
             )
@@ -116,7 +116,7 @@ class StreamReader:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return rows
 
-    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         raise Terminal(
             "it rests on Spark's state, which a replay does not have",
             where=self._table,
@@ -160,12 +160,12 @@ class StreamProcessor(BatchProcessor):
         self._overwrites, self._suppression = plan.output == "complete", suppression
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         """Writes one task per partition of the state, so `files` is ignored."""
-        rows = self._suppression.own(batch)
+        rows = self._suppression.drop_suppressed(batch)
         if self._overwrites:
             write_target.overwrite(rows, entry)
         else:

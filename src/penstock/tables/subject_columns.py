@@ -47,7 +47,7 @@ class SubjectOrders:
     key: bytes = field(repr=False)
     orders: tuple[ForgetOrder, ...]
 
-    def of(self, subject: str) -> tuple[ForgetOrder, ...]:
+    def about(self, subject: str) -> tuple[ForgetOrder, ...]:
         return tuple(order for order in self.orders if order.subject == subject)
 
 
@@ -59,7 +59,7 @@ def rows_of(
     conditions = [
         condition
         for subject, places in subjects.items()
-        if (orders := subject_match.of(subject))
+        if (orders := subject_match.about(subject))
         for place in places
         if (condition := _subject_condition(rows, place, subject, orders, subject_match.key, table, partly=partly))
         is not None

@@ -45,30 +45,30 @@ class Suppression:
         self._count = 0
 
     @property
-    def possible(self) -> bool:
+    def applies(self) -> bool:
         """Whether the table's rows could belong to a subject; if not, the list is never read."""
         return self._list is not None
 
-    def look(self) -> None:
+    def read_list(self) -> None:
         """Reads the current list, under the table's commit lock: whoever writes an order and then takes the lock finds
         all rows that were written without it."""
         self._match, self._is_read = self._read_list(), True
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Called when a batch has ended: the next one reads the list again."""
         self._is_read, self._own_metrics, self._count = False, None, 0
 
     @property
-    def grown(self) -> bool:
+    def has_new_orders(self) -> bool:
         """Whether an order was added since the list was last read."""
         current = self._read_list()
         return self._is_read and (current.orders if current else ()) != (self._match.orders if self._match else ())
 
-    def of_read(self, rows: DataFrame) -> Column | None:
+    def input_condition(self, rows: DataFrame) -> Column | None:
         """The condition for rows to leave out of those that the table reads; None if there are none."""
-        return self.of(rows, subjects_in_input(self._table))
+        return self.condition(rows, subjects_in_input(self._table))
 
-    def of(self, rows: DataFrame, holds: SubjectHoldings) -> Column | None:
+    def condition(self, rows: DataFrame, holds: SubjectHoldings) -> Column | None:
         """The same for rows with other places. Deletes pass, so that copies lose the row as well."""
         subject_match = self._current_match()
         condition = (
@@ -82,17 +82,17 @@ class Suppression:
             condition = condition | is_redacted(holds.headers)
         return condition & (F.col(CHANGE) != "delete") if CHANGE in rows.columns else condition
 
-    def without(self, rows: DataFrame, holds: SubjectHoldings) -> DataFrame:
-        condition = self.of(rows, holds)
+    def drop_matching(self, rows: DataFrame, holds: SubjectHoldings) -> DataFrame:
+        condition = self.condition(rows, holds)
         return rows if condition is None else rows.where(~condition)
 
-    def source(self, rows: DataFrame) -> DataFrame:
+    def drop_suppressed_input(self, rows: DataFrame) -> DataFrame:
         """Rows read again from the table's source, without those to leave out."""
-        return self.without(rows, subjects_in_input(self._table))
+        return self.drop_matching(rows, subjects_in_input(self._table))
 
-    def own(self, rows: DataFrame, *, count: bool = False) -> DataFrame:
+    def drop_suppressed(self, rows: DataFrame, *, count: bool = False) -> DataFrame:
         """The rows that the table makes, without those to leave out; records that it lands are redacted instead."""
-        condition = self.of(rows, SubjectHoldings(self._table.subjects))
+        condition = self.condition(rows, SubjectHoldings(self._table.subjects))
         if condition is None:
             return rows
         if is_landing_table(self._table):
@@ -103,23 +103,23 @@ class Suppression:
             marked = self._own_metrics.on(marked, F.count_if(F.col(_MARK)).alias(_COUNT))
         return marked.where(~F.col(_MARK)).drop(_MARK)
 
-    def made(self) -> int | None:
+    def left_out_count(self) -> int | None:
         """How many rows `own` left out, known after the write; None if unknown."""
         counts = self._own_metrics.result() if self._own_metrics is not None else {_COUNT: self._count}
         return None if counts is None else int(counts[_COUNT])
 
     def count(self, rows: DataFrame) -> None:
         """Counts what `own` would have left out, for rows that are in the table already."""
-        condition = self.of(rows, SubjectHoldings(self._table.subjects))
+        condition = self.condition(rows, SubjectHoldings(self._table.subjects))
         self._own_metrics, self._count = None, 0 if condition is None else rows.where(condition).count()
 
-    def of_rejected(self, rows: DataFrame) -> Column | None:
+    def quarantine_condition(self, rows: DataFrame) -> Column | None:
         """The condition for rows to leave out of those on their way to quarantine; None if there are none."""
-        return self.of(rows, SubjectHoldings(subjects_in_quarantine(self._table)))
+        return self.condition(rows, SubjectHoldings(subjects_in_quarantine(self._table)))
 
     def _current_match(self) -> SubjectOrders | None:
         if not self._is_read:
-            self.look()
+            self.read_list()
         return self._match
 
     def _read_list(self) -> SubjectOrders | None:
@@ -156,7 +156,7 @@ class RowProcessor(BatchProcessor):
         """The number of rows, the number on which an expression raises, the first of these, and its error."""
 
     @abstractmethod
-    def look(self, batch: DataFrame, entry: Entry) -> None:
+    def inspect(self, batch: DataFrame, entry: Entry) -> None:
         """Replaces `write` for rows that are in the table already."""
 
     @abstractmethod
@@ -175,15 +175,15 @@ class SuppressingProcessor(BatchProcessor):
         self._read_metrics: BatchMetrics | None = None
 
     @property
-    def outdated(self) -> bool:
-        return self._suppression.grown or self._inner.outdated
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders or self._inner.suppression_changed
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
-        self._suppression.look()
+        self._suppression.read_list()
         return self._inner.pin(self._without_forgotten(batch), last, after)
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
-        condition = self._suppression.of_read(batch)
+        condition = self._suppression.input_condition(batch)
         self._inner.write(
             batch if condition is None else self._count_left_out(batch, condition), entry, write_target, files=files
         )
@@ -192,13 +192,13 @@ class SuppressingProcessor(BatchProcessor):
         row_counts = self._inner.complete(self._without_forgotten(batch), entry, rows=rows, written=written)
         return self._with_forgotten(row_counts, batch) if row_counts else row_counts
 
-    def done(self) -> None:
-        self._inner.done()
-        self._suppression.let_go()
+    def release(self) -> None:
+        self._inner.release()
+        self._suppression.release()
         self._read_metrics = None
 
     def _without_forgotten(self, batch: DataFrame) -> DataFrame:
-        condition = self._suppression.of_read(batch)
+        condition = self._suppression.input_condition(batch)
         return batch if condition is None else batch.where(~condition)
 
     def _count_left_out(self, batch: DataFrame, condition: Column) -> DataFrame:
@@ -212,7 +212,7 @@ class SuppressingProcessor(BatchProcessor):
     def _with_forgotten(self, row_counts: RowCounts, batch: DataFrame) -> RowCounts:
         """The row counts with forgotten rows, which count as read. Rows that were made and left out would otherwise
         count as duplicates. In a batch written before a subject was listed, no more count than its table lacks."""
-        read, made = self._left_out_count(batch), self._suppression.made() or 0
+        read, made = self._left_out_count(batch), self._suppression.left_out_count() or 0
         if not read and not made and not row_counts.get(FORGOTTEN):
             return row_counts
         reduced = SUPERSEDED if row_counts.get(SUPERSEDED) else DUPLICATES
@@ -228,7 +228,7 @@ class SuppressingProcessor(BatchProcessor):
         counts = self._read_metrics.result() if self._read_metrics is not None else None
         if counts is not None:
             return int(counts[_READ_COUNT])
-        condition = self._suppression.of_read(batch)
+        condition = self._suppression.input_condition(batch)
         return 0 if condition is None else batch.where(condition).count()
 
 
@@ -239,7 +239,7 @@ class SuppressingRows(SuppressingProcessor, RowProcessor):
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
         rows = self._rows.rejected(self._without_forgotten(batch), entry)
-        condition = self._suppression.of_rejected(rows)
+        condition = self._suppression.quarantine_condition(rows)
         return rows if condition is None else rows.where(~condition)
 
     def probe(self, batch: DataFrame, entry: Entry) -> None:
@@ -248,8 +248,8 @@ class SuppressingRows(SuppressingProcessor, RowProcessor):
     def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
         return self._rows.raising(self._without_forgotten(batch), entry)
 
-    def look(self, batch: DataFrame, entry: Entry) -> None:
-        self._rows.look(self._without_forgotten(batch), entry)
+    def inspect(self, batch: DataFrame, entry: Entry) -> None:
+        self._rows.inspect(self._without_forgotten(batch), entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
         return self._with_forgotten(self._rows.counted(batch, entry, rows), batch)

@@ -93,7 +93,7 @@ def _python_transform(file: Path, name: str, table: str) -> Transform:
 
     def run(rows: DataFrame, lookups: Mapping[str, DataFrame], _: int) -> DataFrame:
         try:
-            with _CALL_SITES.told(rows):
+            with _CALL_SITES.recorded(rows):
                 result = function(rows, **lookups)
         except AnalysisException as error:
             failure = spark_failure(error) or failure_of_exception(error)
@@ -126,7 +126,7 @@ class _CallSites:
         self._lock, self._running, self._before = threading.Lock(), 0, None
 
     @contextmanager
-    def told(self, rows: DataFrame) -> Iterator[None]:
+    def recorded(self, rows: DataFrame) -> Iterator[None]:
         session: Any = rows.sparkSession
         jvm_of(session).org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(session))
         self._count(1)
@@ -216,9 +216,9 @@ class Lookups:
             for name, uri in self._uris.items()
         }
         if self._holds:
-            self._suppression.look()
+            self._suppression.read_list()
         return {name: self._visible_rows(name, rows) for name, rows in frames.items()}
 
     def _visible_rows(self, name: str, rows: DataFrame) -> DataFrame:
         rows = without_tombstones(rows) if name in self._merged else rows
-        return self._suppression.without(rows, self._holds[name]) if name in self._holds else rows
+        return self._suppression.drop_matching(rows, self._holds[name]) if name in self._holds else rows

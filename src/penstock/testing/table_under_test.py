@@ -155,7 +155,7 @@ class ColumnsOnlySource:
     def ids(self, after: Position) -> Mapping[str, str]:
         raise NotImplementedError
 
-    def covered(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
         raise NotImplementedError
 
     def size(self, before: Position, after: Position) -> int | None:
@@ -325,7 +325,7 @@ class TableUnderTest:
             self._head = self._confirm_commit(entry)
             row_counts = processor.complete(batch, entry, rows=self._head.commit.rows, written=True)
         finally:
-            processor.done()
+            processor.release()
         return outcome(self._rows_written(files_before), self._read_quarantine()[len(quarantined_before) :], row_counts)
 
     def rows(self) -> list[Row]:

@@ -30,13 +30,13 @@ def verify_landed(context: VerifyContext, rows: CoordinateTable, broker_offsets:
     report_position(context, broker_offsets)
     report = context.report
     try:
-        within = {key: levels[0] for key, levels in chain.expected.times.items()}
-        coordinates = read_at(rows, context.tail.version, within, context.step("reading the coordinates of every row"))
+        within = {key: levels[0] for key, levels in chain.expected.levels.items()}
+        coordinates = read_at(rows, context.head.version, within, context.step("reading the coordinates of every row"))
     except PenstockError as error:
         report.problems.append(error.message)
         report.hint = error.hint
         return
-    report.rows, report.without = coordinates.rows, coordinates.without - chain.earlier_without
+    report.rows, report.rows_without_coordinates = coordinates.rows, coordinates.without - chain.earlier_without
     adjust_expected_before_log(context, chain, coordinates)
     differences = compare(chain.expected, coordinates)
     report.partitions = [
@@ -46,13 +46,13 @@ def verify_landed(context: VerifyContext, rows: CoordinateTable, broker_offsets:
 
 
 def report_position(context: VerifyContext, broker_offsets: TopicOffsets) -> None:
-    report, entry = context.report, context.tail.entry
+    report, entry = context.report, context.head.entry
     position, source = offsets_of(entry.after), context.table.topics
     assert source is not None
-    report.broker_problem, report.places = broker_offsets.problem, partition_lags(position, broker_offsets)
-    report.unread = unread_of_topics(source, entry, report.places, broker_offsets)
-    report.began = beginning_in_topics(source, context.began, broker_offsets)
-    report.doubts += [report.began.doubt] if report.began.doubt else []
+    report.broker_problem, report.lags = broker_offsets.problem, partition_lags(position, broker_offsets)
+    report.unread = unread_of_topics(source, entry, report.lags, broker_offsets)
+    report.beginning = beginning_in_topics(source, context.start_position, broker_offsets)
+    report.doubts += [report.beginning.doubt] if report.beginning.doubt else []
     report.problems += broker.position_problems(position, entry.topics, broker_offsets)
     report.notes += [
         f"topic {topic} no longer exists at the broker" for topic in broker.missing_topics(position, broker_offsets)
@@ -63,7 +63,7 @@ def ask_about_gaps(context: VerifyContext, chain: Chain, broker_offsets: TopicOf
     source, report = context.table.topics, context.report
     assert source is not None
     progress: Callable[[float], None] = context.step("asking Kafka about offsets that the table lacks")
-    position = offsets_of(context.tail.entry.after)
+    position = offsets_of(context.head.entry.after)
     dropped_topics = {partition.topic for partition in report.partitions if partition.difference.gaps} - set(position)
     if dropped_topics:  # topics that the table no longer reads
         broker_offsets = merge_offsets(broker_offsets, fetch_offsets(source, dropped_topics, timeout=BROKER_TIMEOUT))
@@ -76,7 +76,7 @@ def adjust_expected_before_log(context: VerifyContext, chain: Chain, coordinates
     ledger's running count shows whether rows are missing before that."""
     if chain.from_genesis:
         return
-    report, start_offsets = context.report, offsets_of(context.tail.entry.began)
+    report, start_offsets = context.report, offsets_of(context.head.entry.began)
     explanation = f"the chain is known from version {chain.known_from} on: older commits were cleaned up"
     unclear: dict[Key, Spans] = {}
     for topic, partitions in chain.assumed.items():
@@ -92,6 +92,6 @@ def adjust_expected_before_log(context: VerifyContext, chain: Chain, coordinates
         chain.unclear.append((f"{explanation}: a decision to skip them would no longer be in the log", unclear))
     else:
         report.doubts.append(f"{explanation}. Of what was landed before, the first offset is taken from the table")
-    total = context.tail.counts.total
+    total = context.head.counts.total
     if coordinates.rows < total and not chain.foreign:
         report.doubts.append(f"the ledger counted {total:,} rows, the table holds {coordinates.rows:,}")

@@ -25,7 +25,7 @@ Progress = Callable[[str, str, float], None]
 class VerifyContext:
     table: TablePlan
     store: Store
-    tail: LedgerHead
+    head: LedgerHead
     report: Report
     progress: Progress
     tables: Mapping[str, TablePlan] = field(default_factory=dict)
@@ -36,16 +36,16 @@ class VerifyContext:
         return lambda fraction: self.progress(self.table.name, activity, fraction)
 
     @property
-    def began(self) -> tuple[str, ...]:
+    def start_position(self) -> tuple[str, ...]:
         """Where the table began to read; () if that is no longer known. Use it after `walk`, which finds it in older
         entries."""
         chain = self.report.chain
-        return self.tail.entry.began or (chain.began if chain is not None else ())
+        return self.head.entry.began or (chain.start_position if chain is not None else ())
 
     def walk(self, rows_at: RowsAt) -> Chain:
         """Read the ledger and check the data files. `rows_at` is called for versions where people changed the table by
         hand."""
-        report, tail, table = self.report, self.tail, self.table
+        report, tail, table = self.report, self.head, self.table
         report.version, report.generation, report.batch = tail.version, tail.entry.generation, tail.entry.batch
         report.definition = tail.entry.pins.definition
         log = DeltaLog(self.store, table.uri, table.name)

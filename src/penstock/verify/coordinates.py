@@ -117,26 +117,26 @@ Key = tuple[str, int]
 
 class Expected:
     def __init__(self) -> None:
-        self.times: dict[Key, list[Spans]] = {}
+        self.levels: dict[Key, list[Spans]] = {}
         """[0]: offsets that were read at least once; [1]: at least twice, because a person had them read again; …"""
-        self.under: dict[Key, dict[str, Spans]] = {}
+        self.by_topic_id: dict[Key, dict[str, Spans]] = {}
         """Offsets by topic id: a recreated topic has other records under the same offsets."""
 
     def add(self, key: Key, start: int, end: int, topic_id: str) -> None:
         """Add one read of the offsets from `start` to `end`. An empty range still makes the partition known."""
-        levels = self.times.setdefault(key, [Spans()])
+        levels = self.levels.setdefault(key, [Spans()])
         if start >= end:
             return
         if not levels[0] or start >= levels[0].end:  # the usual case: it continues where the last read ended
             levels[0].add(start, end)
         else:
             self._add_spans(levels, Spans([(start, end)]))
-        self.under.setdefault(key, {}).setdefault(topic_id, Spans()).add(start, end)
+        self.by_topic_id.setdefault(key, {}).setdefault(topic_id, Spans()).add(start, end)
 
     def add_all(self, levels: Mapping[Key, list[Spans]], topic_id: str = "") -> None:
         """Add each offset as many times as there are levels that hold it."""
         for key, added_levels in levels.items():
-            known_levels, by_topic_id = self.times.setdefault(key, [Spans()]), self.under.setdefault(key, {})
+            known_levels, by_topic_id = self.levels.setdefault(key, [Spans()]), self.by_topic_id.setdefault(key, {})
             for level in added_levels:
                 self._add_spans(known_levels, level)
                 by_topic_id[topic_id] = by_topic_id.get(topic_id, Spans()) | level
@@ -152,21 +152,21 @@ class Expected:
 
     def remove(self, key: Key, spans: Spans) -> None:
         """Remove each of these offsets once."""
-        levels = self.times.get(key, [])
+        levels = self.levels.get(key, [])
         for i in reversed(range(len(levels))):
             overlap = levels[i] & spans
             levels[i], spans = levels[i] - overlap, spans - overlap
 
     def forget_before(self, key: Key, offset: int) -> None:
         """Remove the offsets before this one: nothing is known about them."""
-        if key in self.times and offset > 0:
-            self.times[key] = [level - Spans([(0, offset)]) for level in self.times[key]]
+        if key in self.levels and offset > 0:
+            self.levels[key] = [level - Spans([(0, offset)]) for level in self.levels[key]]
 
     def once(self, key: Key) -> Spans:
         """Offsets that the table should hold at least once."""
-        return self.times[key][0] if key in self.times else Spans()
+        return self.levels[key][0] if key in self.levels else Spans()
 
-    def reached(self, key: Key) -> int | None:
+    def end(self, key: Key) -> int | None:
         """Where the furthest read ended; None if nothing was read."""
         spans = self.once(key)
         return spans.end if spans else None
@@ -272,8 +272,8 @@ def summed(first: Coordinates, second: Coordinates) -> Coordinates:
     for coordinates in (first, second):
         total.add_all(coordinates.levels())
     return Coordinates(
-        present={key: levels[0] for key, levels in total.times.items()},
-        repeated={key: list(_repeated(levels)) for key, levels in total.times.items() if len(levels) > 1},
+        present={key: levels[0] for key, levels in total.levels.items()},
+        repeated={key: list(_repeated(levels)) for key, levels in total.levels.items() if len(levels) > 1},
         rows=first.rows + second.rows,
         without=first.without + second.without,
     )
@@ -412,10 +412,10 @@ class CoordinateDifference:
 
 
 def compare(expected: Expected, actual: Coordinates) -> dict[Key, CoordinateDifference]:
-    keys = sorted(set(expected.times) | set(actual.present))
+    keys = sorted(set(expected.levels) | set(actual.present))
     return {
         key: _difference(
-            expected.times.get(key, [Spans()]), actual.present.get(key, Spans()), actual.repeated.get(key, [])
+            expected.levels.get(key, [Spans()]), actual.present.get(key, Spans()), actual.repeated.get(key, [])
         )
         for key in keys
     }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def conserved(context: VerifyContext, chain: Chain) -> Conserved:
-    head, table = context.tail, context.table
+    head, table = context.head, context.table
     last_counts = read_row_counts(context.store, checkpoint_folder(table.checkpoints, head.entry), head.entry.batch)
     counts = replace(head, row_counts=last_counts).counts
     return conserved_counts(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
@@ -51,7 +51,7 @@ def describe_imbalance(
     if counts.uncounted:
         return
     if counts.unexplained:
-        yield f"{counts.said} does not add up: {counts.unexplained:,} rows are not accounted for"
+        yield f"{counts.description} does not add up: {counts.unexplained:,} rows are not accounted for"
     if stages.dedupe is None and counts.duplicates:
         yield f"{counts.read:,} rows were read, and {counts.duplicates:,} of those that passed were not written"
     merge = context.table.write.merge
@@ -86,7 +86,7 @@ def wrong_batches(context: VerifyContext, coordinates: Coordinates) -> Iterator[
     present = {key: _PartitionCounter(coordinates, key) for key in coordinates.present}
     log = DeltaLog(context.store, table.uri, table.name)
     for version, batch_arrivals in by_version.items():
-        if version > context.tail.version or (commit := log.commit(version)) is None or commit.entry is None:
+        if version > context.head.version or (commit := log.commit(version)) is None or commit.entry is None:
             continue
         actual_rows = sum(
             present[key].between(arrival.start, arrival.end)
@@ -102,7 +102,7 @@ def wrong_batches(context: VerifyContext, coordinates: Coordinates) -> Iterator[
 
 def wrong_rejects(context: VerifyContext) -> Iterator[str]:
     """Describe batches that have more or fewer rows in quarantine than they rejected."""
-    table, entry = context.table, context.tail.entry
+    table, entry = context.table, context.head.entry
     quarantine = quarantine_of(table.name, table.uri)
     batches = list(_rejected_counts(context))
     reshaped = table.stages is not None and table.stages.transform is not None
@@ -133,12 +133,12 @@ def _rejected_counts(context: VerifyContext) -> Iterator[tuple[Entry, int, int]]
             continue
         if commit.entry.kind in ("redrive", "forget", "fill", "rewind", "open"):
             return
-        if version <= context.tail.version and (
+        if version <= context.head.version and (
             not commits or commits[-1].entry is None or _different_batches(commits[-1], commit)
         ):
             commits.append(commit)
     last_counts = read_row_counts(
-        context.store, checkpoint_folder(context.table.checkpoints, context.tail.entry), context.tail.entry.batch
+        context.store, checkpoint_folder(context.table.checkpoints, context.head.entry), context.head.entry.batch
     )
     for number, commit in enumerate(commits):
         entry = commit.entry

@@ -128,10 +128,10 @@ class LoggedFile:
 
     @property
     def name(self) -> str:
-        return self.named(self.path)
+        return self.name_of(self.path)
 
     @staticmethod
-    def named(path: str) -> str:
+    def name_of(path: str) -> str:
         return unquote(path.rpartition("/")[2])
 
 
@@ -166,7 +166,7 @@ def damaged_files(store: Store, uri: str, version: int | None) -> Iterator[str]:
 
 def _sizes(store: Store, uri: str, files: Iterable[LoggedFile]) -> dict[str, int]:
     if "://" in uri:
-        return {LoggedFile.named(path): listed_file.size for path, listed_file in store.listing(uri).items()}
+        return {LoggedFile.name_of(path): listed_file.size for path, listed_file in store.listing(uri).items()}
     sizes = {}
     for file in files:
         local_path = file.path.removeprefix("file://")
@@ -209,7 +209,7 @@ def _add_actions(store: Store, uri: str, file: LoggedFile) -> Iterator[tuple[int
         actions = [json.loads(line) for line in text.split("\n") if line]
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         for action in actions:
-            if "add" in action and LoggedFile.named(action["add"]["path"]) == file.name:
+            if "add" in action and LoggedFile.name_of(action["add"]["path"]) == file.name:
                 yield version, action["add"], info
 
 

@@ -62,7 +62,7 @@ def _verify(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None
     else:
         report_position_upstream(context)
         _report_staleness(context)
-    if (check := pending_check(table, context.tail.version)) is not None:
+    if (check := pending_check(table, context.head.version)) is not None:
         report.checks.append(check)
     if table.kind in _WITHOUT_COORDINATES:
         _WITHOUT_COORDINATES[table.kind](context)
@@ -75,7 +75,7 @@ def _verify(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None
 
 
 def _verify_stream(context: VerifyContext) -> None:
-    context.report.rows = count_at(context.table.uri, context.tail.version)
+    context.report.rows = count_at(context.table.uri, context.head.version)
     context.report.notes.append(
         "its rows rest on Spark's state: that each batch follows the last is all that can be proved"
     )
@@ -84,13 +84,13 @@ def _verify_stream(context: VerifyContext) -> None:
 def _verify_sink(context: VerifyContext) -> None:
     sink = context.table.sink
     assert sink is not None
-    context.report.rows = context.tail.counts.total
+    context.report.rows = context.head.counts.total
     unit = "changes" if sink.follows_changes else "rows"
     context.report.notes.append(f"{unit} sent to {sink.name}, as its ledger counts them; what is there is not read")
 
 
 def _verify_aggregate(context: VerifyContext) -> None:
-    context.report.rows = count_at(context.table.uri, context.tail.version)
+    context.report.rows = count_at(context.table.uri, context.head.version)
 
 
 def _verify_windows(context: VerifyContext) -> None:
@@ -110,7 +110,7 @@ _WITHOUT_COORDINATES = {
 
 def _verify_merged(context: VerifyContext, chain: Chain) -> None:
     table, report = context.table, context.report
-    report.rows = count_at(table.uri, context.tail.version, ALIVE)
+    report.rows = count_at(table.uri, context.head.version, ALIVE)
     tombstones = tombstones_of(table.name, table.uri)
     if context.store.names(f"{tombstones.uri}/_delta_log"):
         report.problems += [f"tombstones: {problem}" for problem in context.damaged_files(tombstones.uri, None)]
@@ -120,7 +120,7 @@ def _verify_merged(context: VerifyContext, chain: Chain) -> None:
 def _verify_counts(context: VerifyContext, chain: Chain) -> None:
     """Verify a table without coordinates that identify its rows."""
     table, report = context.table, context.report
-    report.rows = count_at(table.uri, context.tail.version)
+    report.rows = count_at(table.uri, context.head.version)
     follows_changes = table.source.follows_changes
     reads_files = table.input.origin == "file" and (table.stages is None or table.write.source) and not follows_changes
     origin = "tell changes of another table" if follows_changes else "do not say where they came from"
@@ -135,14 +135,14 @@ def _verify_coordinates(
     context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets | None, rows: CoordinateTable
 ) -> None:
     report = context.report
-    coordinates = read_at(rows, context.tail.version, {}, context.step("reading the coordinates of every row"))
+    coordinates = read_at(rows, context.head.version, {}, context.step("reading the coordinates of every row"))
     quarantined = _read_quarantine(context, IN_SOURCE)
-    report.rows, report.without = coordinates.rows, coordinates.without - chain.earlier_without
+    report.rows, report.rows_without_coordinates = coordinates.rows, coordinates.without - chain.earlier_without
     if broker_offsets is not None:
         adjust_expected_before_log(context, chain, coordinates)
     _compare_coordinates(context, chain, broker_offsets, summed(coordinates, quarantined))
     _check_balance(context, chain, quarantined.rows)
-    if not chain.foreign and not any(decision.skipped or decision.again for decision in chain.accepted):
+    if not chain.foreign and not any(decision.skipped or decision.reread for decision in chain.accepted):
         report.problems += wrong_batches(context, coordinates)
 
 
@@ -151,7 +151,7 @@ def _doubled_lines(context: VerifyContext) -> Iterator[str]:
     table = context.table
     coordinates = read_at(
         CoordinateTable(table.name, table.uri, IN_FILE),
-        context.tail.version,
+        context.head.version,
         {},
         context.step("reading where rows are from"),
     )
@@ -171,7 +171,7 @@ def _doubled_lines(context: VerifyContext) -> Iterator[str]:
 
 
 def _report_staleness(context: VerifyContext) -> None:
-    staleness = stale_against(context.table, context.tail, context.store)
+    staleness = stale_against(context.table, context.head, context.store)
     if staleness is not None:
         context.report.doubts.append(
             f"stale: {staleness.upstream} was rebuilt in its version {staleness.version}, and this table was not yet: "
@@ -191,7 +191,7 @@ def _coordinate_columns(table: TablePlan) -> Columns | None:
 
 def _read_quarantine(context: VerifyContext, columns: Columns | None) -> Coordinates:
     """Read the quarantine of the batches that the table has: a running batch may have written more by now."""
-    table, entry = context.table, context.tail.entry
+    table, entry = context.table, context.head.entry
     quarantine = quarantine_of(table.name, table.uri)
     if not table.may_reject or not DeltaLog(context.store, quarantine.uri, quarantine.table).versions():
         return Coordinates()
@@ -257,7 +257,7 @@ def _compare_coordinates(
 def _was_cut_off(context: VerifyContext) -> bool:
     """Whether nothing shows that the rejected rows of the last batch were written: a crash came before them, and the
     next run writes them."""
-    table, entry = context.table, context.tail.entry
+    table, entry = context.table, context.head.entry
     if not table.may_reject or entry.kind not in ("batch", "carry") or entry.batch == 0:
         return False
     folder = checkpoint_folder(table.checkpoints, entry)
@@ -275,7 +275,7 @@ def _was_cut_off(context: VerifyContext) -> bool:
 
 def _excuse_last_batch(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None:
     """Remove what the last batch read from what is missing."""
-    entry, excused = context.tail.entry, 0
+    entry, excused = context.head.entry, 0
     if broker_offsets is None:
         columns = columns_upstream(context.table)
         assert columns is not None
@@ -337,7 +337,7 @@ def _allowed_missing(context: VerifyContext, chain: Chain) -> int | None:
     if stages is None:
         return 0
     counts = conserved(context, chain)
-    drops = stages.dedupe is not None or any(expectation.does.drops for expectation in stages.expect)
+    drops = stages.dedupe is not None or any(expectation.action_rules.drops for expectation in stages.expect)
     if drops and counts.uncounted:
         return None
     return (
@@ -347,5 +347,5 @@ def _allowed_missing(context: VerifyContext, chain: Chain) -> int | None:
 
 def _redacted_records(context: VerifyContext) -> int:
     """Forgotten records that are not expected in the first place."""
-    source, entry = context.table.versions, context.tail.entry
+    source, entry = context.table.versions, context.head.entry
     return redacted(source, parse_version(entry.after[0]).read_up_to) if source is not None else 0

@@ -75,7 +75,7 @@ def _coordinate_proofs(table: TablePlan, report: Report, table_label: str) -> It
         "missing": sum(partition.lost.size for partition in partitions),
         "doubled": sum(d.end - d.start for partition in partitions for d in partition.doubled),
         "too few": sum(d.end - d.start for partition in partitions for d in partition.short),
-        "unexpected": sum(partition.unexpected.size for partition in partitions) + report.without,
+        "unexpected": sum(partition.unexpected.size for partition in partitions) + report.rows_without_coordinates,
         "unverifiable": sum(partition.unverifiable.size for partition in partitions),
     }
     outcome: Outcome = "differs" if any(sizes[category] for category in sizes if category != "unverifiable") else "same"
@@ -115,7 +115,7 @@ def _count_proofs(report: Report, table_label: str) -> Iterator[dict[str, Any]]:
     if report.conserved is None:
         return
     outcome: Outcome = "differs" if report.unbalanced else "same"
-    result = "; ".join([report.conserved.said, *report.unbalanced])
+    result = "; ".join([report.conserved.description, *report.unbalanced])
     if report.conserved.uncounted:
         outcome = "not made"
         result += f"; of {report.conserved.uncounted:,} batches the numbers are not known"

@@ -222,7 +222,7 @@ def _askable_gaps(partition: Partition, chain: Chain, broker_offsets: TopicOffse
     if topic not in topics or number not in topics[topic].partitions:
         mark_unverifiable(gaps, f"{topic}-{number} does not exist at the broker")
         return Spans()
-    by_topic_id = chain.expected.under.get(partition.key, {})
+    by_topic_id = chain.expected.by_topic_id.get(partition.key, {})
     current = by_topic_id.get(topics[topic].id, Spans()) | by_topic_id.get("", Spans())
     mark_unverifiable(gaps - current, f"they were read from an earlier topic {topic}, which was deleted")
     earliest, latest = (

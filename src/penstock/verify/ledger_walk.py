@@ -51,7 +51,7 @@ class Accepted:
     note: str | None
     skipped: tuple[Range, ...] = ()
     """Never landed, or removed from the table by others."""
-    again: tuple[Range, ...] = ()
+    reread: tuple[Range, ...] = ()
     dropped: tuple[str, ...] = ()
     """Topics that are no longer read."""
     remade: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Chain:
     first_version: int
     last_version: int
     from_genesis: bool = False
-    began: tuple[str, ...] = ()
+    start_position: tuple[str, ...] = ()
     """Where the table began to read, if that is known."""
     known_from: int = -1
     """The version of the first entry that the log still has."""
@@ -186,7 +186,7 @@ class _Walk:
             self._rebuild(entry, version)
             return
         if chain.from_genesis:
-            chain.began = entry.after
+            chain.start_position = entry.after
             if version > chain.first_version:
                 self._adopt_existing_rows(version - 1)
         else:
@@ -241,24 +241,28 @@ class _Walk:
         walk.accept(restored_to)
         restored = walk.end()
         chain.expected, chain.batches, chain.assumed = restored.expected, restored.batches, restored.assumed
-        chain.began, chain.from_genesis, chain.known_from = restored.began, restored.from_genesis, restored.known_from
+        chain.start_position, chain.from_genesis, chain.known_from = (
+            restored.start_position,
+            restored.from_genesis,
+            restored.known_from,
+        )
         chain.accepted, chain.foreign, chain.unclear = restored.accepted, restored.foreign, restored.unclear
         chain.earlier_rows, chain.earlier_without = restored.earlier_rows, restored.earlier_without
         # Topics that the project added since then start again.
         for topic, partitions in offsets_of(entry.after).items():
             for partition, offset in partitions.items():
-                if chain.expected.reached((topic, partition)) is None:
+                if chain.expected.end((topic, partition)) is None:
                     chain.expected.add((topic, partition), offset, offset, entry.topics.get(topic, ""))
 
     def _rebuild(self, entry: Entry, version: int) -> None:
         chain, previous = self._chain, self._chain.expected
         chain.from_genesis, chain.known_from, chain.batches = bool(entry.began), version, 1
-        chain.began, chain.assumed, chain.expected = entry.began, {}, Expected()
+        chain.start_position, chain.assumed, chain.expected = entry.began, {}, Expected()
         chain.accepted, chain.foreign, chain.unclear, self._undecided = [], [], [], []
         chain.earlier_rows = chain.earlier_without = 0
         kept_offsets, start_offsets = first_offsets_of(entry), offsets_of(entry.began)
         if kept_offsets is not None:  # rows that the source no longer had were kept as they were
-            chain.expected.add_all({key: [level] for key, (level, *_) in previous.times.items()})
+            chain.expected.add_all({key: [level] for key, (level, *_) in previous.levels.items()})
         for topic, partitions in offsets_of(entry.after).items():
             for partition, end in partitions.items():
                 start = (start_offsets if kept_offsets is None else kept_offsets).get(topic, {}).get(partition, 0)
@@ -277,7 +281,7 @@ class _Walk:
         for topic, partitions in sorted(after.items()):
             for partition, offset in sorted(partitions.items()):
                 old_offset = before.get(topic, {}).get(partition)
-                reached = self._chain.expected.reached((topic, partition))
+                reached = self._chain.expected.end((topic, partition))
                 if topic in remade:
                     continue
                 if old_offset is not None and offset > old_offset:
@@ -305,7 +309,7 @@ class _Walk:
             chain.foreign.append(replace(foreign, accepted_in=version))
             if foreign.restored_to is not None and foreign.restored_to >= chain.first_version:
                 restored = self._expected_at(foreign.restored_to)
-                for key in sorted(chain.expected.times):
+                for key in sorted(chain.expected.levels):
                     lost = chain.expected.once(key) - restored.once(key)
                     removed.extend(Range(*key, start, end) for start, end in lost)
                 chain.expected = restored
@@ -317,7 +321,7 @@ class _Walk:
                     "from what was lost"
                 )
                 chain.unclear.append(
-                    (reason, {key: levels[0] | Spans() for key, levels in chain.expected.times.items()})
+                    (reason, {key: levels[0] | Spans() for key, levels in chain.expected.levels.items()})
                 )
                 continue
             remaining = after.levels()

@@ -39,7 +39,7 @@ class Beginning:
     """The project declares an earlier start than the table had."""
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         if self.where is None:
             return ""
         how_many = "earlier ones" if self.earlier is None else f"{self.earlier:,} earlier {self.unit}s"
@@ -232,7 +232,7 @@ class Partition:
         return self.difference.unexpected
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return not (self.lost or self.short or self.doubled or self.unexpected)
 
 
@@ -243,7 +243,7 @@ class Report:
     generation: int | None = None
     batch: int | None = None
     rows: int = 0
-    without: int = 0
+    rows_without_coordinates: int = 0
     """Rows without coordinates: they did not come from Kafka."""
     chain: Chain | None = None
     partitions: list[Partition] = field(default_factory=list)
@@ -267,12 +267,12 @@ class Report:
     """The unit of what it reads and may be behind."""
     quarantined: int = 0
     """Rows in its quarantine."""
-    places: list[PartitionLag] = field(default_factory=list)
+    lags: list[PartitionLag] = field(default_factory=list)
     broker_problem: str | None = None
     unread: UnreadSource = field(default_factory=UnreadSource)
     """What its source holds and no batch has read."""
     state: RunnerState = field(default_factory=lambda: RunnerState("never run"))
-    began: Beginning = field(default_factory=Beginning)
+    beginning: Beginning = field(default_factory=Beginning)
     hint: str | None = None
 
     @property
@@ -292,9 +292,9 @@ class Report:
         return bool(
             broken
             or self.problems
-            or self.without
+            or self.rows_without_coordinates
             or differs
-            or not all(partition.whole for partition in self.partitions)
+            or not all(partition.is_complete for partition in self.partitions)
         )
 
     @property
@@ -332,7 +332,7 @@ def summary(report: Report) -> str:
     if report.verdict == "wrong":
         return rows
     proven = ", ".join(filter(None, [rows, describe_coverage(report)]))
-    parts = [proven + report.began.said]
+    parts = [proven + report.beginning.description]
     if report.unread.count:
         parts.append(f"{report.unread} not landed yet ({report.state})")
     if report.unproven:
@@ -344,7 +344,7 @@ def describe_coverage(report: Report) -> str:
     """What of the source is in the table, as far as that was proven."""
     if report.conserved is not None:
         uncounted = report.conserved.uncounted
-        counts = f"{uncounted:,} of its batches without counts" if uncounted else report.conserved.said
+        counts = f"{uncounted:,} of its batches without counts" if uncounted else report.conserved.description
         return ", ".join([counts, *map(_describe_proof, _matching_checks(report))])
     if report.chain is not None and not report.partitions:
         batches = report.chain.batches
@@ -370,7 +370,7 @@ def _describe_offsets(report: Report) -> str:
     if not partitions:
         return "nothing was read yet"
     accepted = report.chain.accepted if report.chain else []
-    frequency = "as often as it was read" if any(decision.again for decision in accepted) else "once"
+    frequency = "as often as it was read" if any(decision.reread for decision in accepted) else "once"
     complete = all(len(partition.expected) == 1 and partition.expected.start == 0 for partition in partitions)
     if complete and report.unread.count == 0 and not report.unproven:
         return f"every offset of {_describe_topics(partitions)} {frequency}"
@@ -414,12 +414,12 @@ def report_document(report: Report) -> dict[str, Any]:
         "unproven": report.unproven,
         "unread": {**asdict(report.unread), "said": str(report.unread)},
         "state": asdict(report.state),
-        "began": asdict(report.began),
+        "began": asdict(report.beginning),
         "version": report.version,
         "generation": report.generation,
         "batch": report.batch,
         "rows": report.rows,
-        "rows_without_coordinates": report.without,
+        "rows_without_coordinates": report.rows_without_coordinates,
         "problems": report.problems,
         "doubts": report.doubts,
         "notes": report.notes,
@@ -434,7 +434,7 @@ def report_document(report: Report) -> dict[str, Any]:
             "behind": report.behind,
             "partitions": [
                 {"topic": lag.topic, "partition": lag.partition, "position": lag.position, "end": lag.end}
-                for lag in report.places
+                for lag in report.lags
             ],
         },
     }
@@ -473,7 +473,7 @@ def _accepted_document(decision: Accepted) -> dict[str, Any]:
         "generation": decision.generation,
         "note": decision.note,
         "skipped": plain(decision.skipped),
-        "again": plain(decision.again),
+        "again": plain(decision.reread),
         "dropped": list(decision.dropped),
         "remade": list(decision.remade),
     }

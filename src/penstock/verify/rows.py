@@ -70,7 +70,7 @@ def _describe_unreadable(table: CoordinateTable, version: int | None) -> str:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException:
-            unreadable.append(LoggedFile.named(file))
+            unreadable.append(LoggedFile.name_of(file))
     # What fails everywhere is not the fault of one file.
     if not unreadable or (len(unreadable) == len(files) and len(files) > 1):
         return ""

@@ -73,7 +73,7 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
     assert source is not None
     rows = CoordinateTable(source.label, source.uri, columns, readable(source))
     log = DeltaLog(source_store(source, context.store), source.uri, rows.name)
-    read_position = parse_version(context.tail.entry.after[0])
+    read_position = parse_version(context.head.entry.after[0])
     progress = context.step(f"reading the coordinates of {rows.name}")
     expected = (
         _expect(read_at(rows, read_position.read_up_to, {}, progress)) if read_position.read_up_to >= 0 else Expected()
@@ -105,7 +105,7 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
 
 def last_batch_coordinates(context: VerifyContext, columns: Columns) -> dict[Key, Spans]:
     """The coordinates that the last batch has read; Terminal if a version can no longer be read."""
-    source, entry = context.table.versions, context.tail.entry
+    source, entry = context.table.versions, context.head.entry
     assert source is not None
     rows = CoordinateTable(source.label, source.uri, columns, readable(source))
     before, after = parse_version(entry.before[0]).read_up_to, parse_version(entry.after[0]).read_up_to
@@ -125,15 +125,15 @@ def _read_earlier(context: VerifyContext, rows: CoordinateTable, version: int) -
 
 def report_position_upstream(context: VerifyContext) -> None:
     """Report how far behind the table is, and whether the next versions to read still exist."""
-    table, entry, report = context.table, context.tail.entry, context.report
+    table, entry, report = context.table, context.head.entry, context.report
     assert table.versions is not None
     by_name: dict[str, VersionsSource] = {source.label: source for source in (*table.delta_sources, table.versions)}
     names = stream_tables(entry) or tuple(by_name)
     report.upstream = ", ".join(dict.fromkeys(names))
     report.unit = "file" if table.files is not None else "version"
-    report.places, unread = [], []
-    report.began = beginning_in_table(table.versions, context.began)
-    report.doubts += [report.began.doubt] if report.began.doubt else []
+    report.lags, unread = [], []
+    report.beginning = beginning_in_table(table.versions, context.start_position)
+    report.doubts += [report.beginning.doubt] if report.beginning.doubt else []
     for name, after in zip(names, entry.after, strict=False):
         source, read_position = by_name.get(name, table.versions), parse_version(after)
         log = RecentLog(source_store(source, context.store), source.uri, name)
@@ -143,7 +143,7 @@ def report_position_upstream(context: VerifyContext) -> None:
             if read_position.snapshot and read_position.index < 0
             else read_position.read_up_to
         )
-        report.places.append(PartitionLag(name, 0, read_up_to + 1, log.end(read_up_to + 1)))
+        report.lags.append(PartitionLag(name, 0, read_up_to + 1, log.readable_end(read_up_to + 1)))
         if source.as_files is not None:
             unread.append(unread_of_files(source.as_files, entry, context.store))
         else:
@@ -163,7 +163,7 @@ def report_position_upstream(context: VerifyContext) -> None:
 def note_of_changes(context: VerifyContext, source: VersionsSource) -> str | None:
     """A note on versions upstream that changed rows and that the table read past because of an option: it lacks a part
     of what the source has."""
-    entry = context.tail.entry
+    entry = context.head.entry
     if len(entry.began) != 1 or len(entry.after) != 1:
         return None
     return changes_read_past(source_store(source, context.store), source, entry.began[0], entry.after[0])
@@ -179,13 +179,13 @@ def changed_upstream(context: VerifyContext) -> bool:
 
 def _start_position(context: VerifyContext, chain: Chain) -> Version | None:
     """Where the table began to read; None if that is no longer known, or a person moved its position."""
-    if any(decision.skipped or decision.again for decision in chain.accepted):
+    if any(decision.skipped or decision.reread for decision in chain.accepted):
         return None
-    return parse_version(context.began[0]) if context.began else None
+    return parse_version(context.start_position[0]) if context.start_position else None
 
 
 def _explain_missing_start(chain: Chain, upstream: str) -> str:
-    moves = [decision for decision in chain.accepted if decision.skipped or decision.again]
+    moves = [decision for decision in chain.accepted if decision.skipped or decision.reread]
     reason = (
         f"its position was moved by hand in version {moves[-1].version}"
         if moves

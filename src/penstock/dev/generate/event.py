@@ -66,7 +66,7 @@ class EventSetting:
     """The input from which a kind builds its stream. The same setting gives the same bytes."""
 
     rng: Random
-    people: Population
+    population: Population
     start: int
     """The start of the stream, in milliseconds since the epoch."""
     pace: float
@@ -76,7 +76,7 @@ class EventSetting:
 @dataclass(frozen=True)
 class EventKind:
     name: str
-    about: str
+    description: str
     id_field: str
     """The field without which a record is useless: a malformed record may lack it."""
     wrong_types: Mapping[str, object]

@@ -17,7 +17,7 @@ FIRST_ORDER = 1_000_000
 
 
 def _orders(setting: EventSetting) -> Render:
-    people, draw = setting.people, setting.rng.getrandbits
+    people, draw = setting.population, setting.rng.getrandbits
     buyers = [
         f'"customer_id":{customer.customer_id},"country":"{customer.country}","region":"{customer.region}",'
         for customer in people.customers
@@ -52,7 +52,7 @@ def _orders(setting: EventSetting) -> Render:
 
 ORDERS = EventKind(
     name="orders",
-    about="orders of a shop: product, category, quantity, amount",
+    description="orders of a shop: product, category, quantity, amount",
     id_field="order_id",
     wrong_types={"amount": "twelve", "order_id": {"id": 1}, "quantity": [], "order_ts": "yesterday"},
     stream=_orders,
@@ -87,7 +87,7 @@ class _Session:
 
 
 def _clicks(setting: EventSetting) -> Render:
-    rng, people = setting.rng, setting.people
+    rng, people = setting.rng, setting.population
     draw, by_popularity, by_sales = rng.getrandbits, people.by_popularity, people.by_sales
     headers = headers_of("clicks")
     product_parts = [
@@ -142,7 +142,7 @@ def _clicks(setting: EventSetting) -> Render:
 
 CLICKS = EventKind(
     name="clicks",
-    about="page views and purchases of a web shop, in sessions",
+    description="page views and purchases of a web shop, in sessions",
     id_field="user_id",
     wrong_types={"user_id": "anonymous", "revenue": "free", "event_timestamp": "just now"},
     stream=_clicks,
@@ -179,8 +179,8 @@ class _CustomerRow:
 
 
 def _customers(setting: EventSetting) -> Render:
-    draw, by_popularity, headers = setting.rng.getrandbits, setting.people.by_popularity, headers_of("customers")
-    not_created = [_CustomerRow(customer) for customer in reversed(setting.people.customers)]
+    draw, by_popularity, headers = setting.rng.getrandbits, setting.population.by_popularity, headers_of("customers")
+    not_created = [_CustomerRow(customer) for customer in reversed(setting.population.customers)]
     rows: list[_CustomerRow] = []
     sequence = 0
 
@@ -222,7 +222,7 @@ def _customers(setting: EventSetting) -> Render:
 
 CUSTOMERS = EventKind(
     name="customers",
-    about="changes of a customer table: op c, u or d, with before and after",
+    description="changes of a customer table: op c, u or d, with before and after",
     id_field="customer_id",
     wrong_types={"customer_id": "unknown", "after": "gone", "sequence": "next", "updated_at": "last week"},
     stream=_customers,
@@ -269,7 +269,7 @@ def _readings(setting: EventSetting) -> Render:
 
 SENSORS = EventKind(
     name="sensors",
-    about="temperature, humidity and battery of sensors on several sites",
+    description="temperature, humidity and battery of sensors on several sites",
     id_field="sensor_id",
     wrong_types={"temperature_c": "hot", "humidity_pct": {}, "battery_pct": [], "reading_ts": "noon"},
     stream=_readings,
@@ -309,7 +309,7 @@ _MERCHANTS = tuple(
 
 
 def _transactions(setting: EventSetting) -> Render:
-    rng, people = setting.rng, setting.people
+    rng, people = setting.rng, setting.population
     draw, by_popularity, headers = rng.getrandbits, people.by_popularity, headers_of("transactions")
     factors = _factors(rng)
     payers = [
@@ -354,7 +354,7 @@ def _factors(rng: Random) -> tuple[float, ...]:
 
 TRANSACTIONS = EventKind(
     name="transactions",
-    about="card transactions with risk scores and account ages, some suspicious",
+    description="card transactions with risk scores and account ages, some suspicious",
     id_field="transaction_id",
     wrong_types={"amount": "a lot", "risk_score": "high", "account_age_days": [], "transaction_ts": "noon"},
     stream=_transactions,

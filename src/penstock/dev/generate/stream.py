@@ -155,7 +155,7 @@ def events(
         raise UsageError(f"a pace is more than 0 events per second, not {pace:.6g}", hint="write for example 100/s")
     event_kind = find_kind(kind)
     start_ms = to_ms(start)
-    setting = EventSetting(rng=Random(f"{seed}/{kind}"), people=populate(seed), start=start_ms, pace=pace)
+    setting = EventSetting(rng=Random(f"{seed}/{kind}"), population=populate(seed), start=start_ms, pace=pace)
     fault_rng, clock_rng = Random(f"{seed}/{kind}/faults"), Random(f"{seed}/{kind}/clock")
     return _mix_faults(event_kind, setting, count, faults, fault_rng, clock_rng)
 

@@ -118,7 +118,7 @@ class CsvLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
+    def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """No fields: the headers name all of them beforehand."""
         return StructType()
 

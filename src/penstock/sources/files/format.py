@@ -276,7 +276,7 @@ class FormatChoice:
     schema: StructType
     left_out: tuple[str, ...] = ()
     """Fields that cannot be columns, and do not count as new."""
-    watchful: bool = True
+    stops_at_new_fields: bool = True
     """A field that is not in the schema stops the read, unless new fields are simply left out."""
 
 
@@ -317,6 +317,6 @@ class Format(Protocol):
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         """The file of the first line that is not blank, and that line; None for formats without lines."""
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
+    def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """The fields of the records that stop a read because they have a field that is not in the schema; `only`
         selects some of the records."""

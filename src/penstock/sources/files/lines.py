@@ -135,7 +135,7 @@ class JsonLines:
         return self._lines.read(names, tasks) if names else self._lines.none()
 
     def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> Decoder:
-        if self._source.new_fields in ("add", "fail") and choice.watchful:
+        if self._source.new_fields in ("add", "fail") and choice.stops_at_new_fields:
             return WatchfulJson(plan, binary, choice.left_out)
         return RefusingJson(plan, binary) if self._source.new_fields == "fail" else JsonDecoder(plan, binary)
 
@@ -155,14 +155,14 @@ class JsonLines:
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         return self._lines.first(names)
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
+    def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """The fields of the good records that have a field which is not in the schema. Rejected records must not decide
         what a field is."""
         plan = DecodePlan("json", "value", decoder_schema(choice.schema))
         records = self._lines.read(names, len(names))
         texts = (records if only is None else only(records)).select("value")
         decoded = JsonDecoder(plan, None, choice.left_out).decode(texts)
-        schema, _ = infer_json(decoded.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {decoded.bad}").select("value"))
+        schema, _ = infer_json(decoded.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}").select("value"))
         return schema
 
     def _read_texts(self, names: Sequence[str]) -> DataFrame:
@@ -186,8 +186,8 @@ class WatchfulJson:
 
     def decode(self, records: DataFrame) -> Decoded:
         decoded = JsonDecoder(self.plan, self.binary, self.left_out).decode(records)
-        has_new_field = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.bad}, raise_error({literal(NEW_FIELD)}), false)"
-        return replace(decoded, bad=f"({has_new_field} OR {decoded.bad})")
+        has_new_field = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}, raise_error({literal(NEW_FIELD)}), false)"
+        return replace(decoded, is_bad=f"({has_new_field} OR {decoded.is_bad})")
 
 
 @dataclass(frozen=True)
@@ -200,5 +200,5 @@ class RefusingJson:
     def decode(self, records: DataFrame) -> Decoded:
         decoded = JsonDecoder(self.plan, self.binary).decode(records)
         unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
-        explanation = case([(f"{decoded.bad} OR {UNKNOWN} IS NULL", decoded.why)], unknown)
-        return replace(decoded, bad=f"({decoded.bad} OR {UNKNOWN} IS NOT NULL)", why=explanation)
+        explanation = case([(f"{decoded.is_bad} OR {UNKNOWN} IS NULL", decoded.reason)], unknown)
+        return replace(decoded, is_bad=f"({decoded.is_bad} OR {UNKNOWN} IS NOT NULL)", reason=explanation)

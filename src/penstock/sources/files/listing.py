@@ -82,7 +82,7 @@ class File:
 @dataclass(frozen=True)
 class Listing:
     files: list[File]
-    strange: list[str]
+    undecodable_names: list[str]
     """Names that are not valid text: no table can hold them."""
 
 

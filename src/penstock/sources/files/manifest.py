@@ -123,7 +123,7 @@ class Lister:
         """The files of the last scan, as they were first listed: other files are looked up in the manifest."""
         self._strange: set[str] = set()
 
-    def look(self) -> list[str]:
+    def scan(self) -> list[str]:
         """Adds new files to the manifest; returns remarks for the user."""
         listing = list_files(self._spark, self._source, self._table)
         candidates = [file for file in listing.files if file.name not in self._listed]
@@ -131,7 +131,7 @@ class Lister:
             self._listed |= self._add(candidates)
         # Files that no longer exist are dropped: they would only fill the memory, and the manifest has them.
         self._listed = {file.name: self._listed[file.name] for file in listing.files}
-        return [*self._report_changed(listing.files), *self._report_strange(listing.strange)]
+        return [*self._report_changed(listing.files), *self._report_strange(listing.undecodable_names)]
 
     def _add(self, candidates: list[File]) -> dict[str, File]:
         """The candidates as the manifest has them, after adding those that it did not have."""

@@ -83,7 +83,7 @@ class ParquetFiles:
     def first(self, names: Sequence[str]) -> None:
         return None
 
-    def new(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
+    def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """No fields: the footers name all of them beforehand."""
         return StructType()
 

@@ -88,7 +88,7 @@ class FileSchema:
         document = {
             "columns": schema_text(choice.schema),
             "left_out": list(choice.left_out),
-            "full": not choice.watchful,
+            "full": not choice.stops_at_new_fields,
             "schema": choice.schema.jsonValue(),
         }
         previous = self._document() or {}
@@ -171,7 +171,7 @@ class FileSchema:
             "mixed": mixed(schema),
             "remarks": remarks,
         }
-        return FormatChoice(schema, watchful=schema == full_schema)
+        return FormatChoice(schema, stops_at_new_fields=schema == full_schema)
 
 
 def _sample(files: Sequence[File]) -> list[File]:

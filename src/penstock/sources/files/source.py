@@ -44,10 +44,10 @@ class FilesReader(DeltaReader):
     def table(self) -> str:
         return self._table
 
-    def look(self) -> list[str]:
+    def scan(self) -> list[str]:
         """Adds new files to the manifest; returns remarks for the user."""
         with self._look_lock:
-            return self._lister.look()
+            return self._lister.scan()
 
     def note(self, remark: str) -> None:
         """Reports the remark with the batch that is being written."""
@@ -96,13 +96,13 @@ class FilesReader(DeltaReader):
             "there now for read, `--to earliest` reads them all again"
         )
 
-    def covered(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
         """Files that no longer exist cannot be read again, and are reported as gone."""
-        listed = super().covered(spark, request).rows
+        listed = super().replay_input(spark, request).rows
         existing = {file.name for file in list_files(spark, self.files, self._table).files}
         missing = tuple(sorted({row.path for row in listed.select("path").collect()} - existing))
         readable = listed.where(~listed["path"].isin(list(missing))) if missing else listed
-        return ReplayInput(readable, gone=missing)
+        return ReplayInput(readable, missing_files=missing)
 
     def _stream_start(self, request: ReplayRequest) -> Version:
         """A stream that started with the first file counts as started at 0: the first version lists no file."""

@@ -161,10 +161,12 @@ class TableMerge:
         session = rows.sparkSession
         with commit_metadata(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
             exchange = (
-                EmptyExchange(session, write_target.uri) if write_target.anew else Exchange(session, write_target.uri)
+                EmptyExchange(session, write_target.uri)
+                if write_target.replaces_all
+                else Exchange(session, write_target.uri)
             )
             self._refuse_other_merge(exchange.setting(PROPERTY))
-            if not write_target.anew and exchange.done:
+            if not write_target.replaces_all and exchange.already_committed:
                 return
             batch_changes = self.changes(rows, entry)
             values = values_of(batch_changes.columns, self._plan)
@@ -190,16 +192,20 @@ class TableMerge:
                 newest = self._end_late_rows(newest, entry.horizon, values, entry)
             rows = self._existing_rows(exchange, summary, write_target)
             existing = _with_keys(rows, newest, self._plan.keys, few=few)
-            merge_result = self._cache(self._merge_result(newest, existing, values, feed=exchange.feeds, few=few))
-            row_counts, conflicts = exchange.find(removals_by_file(merge_result), COUNTS), summary.contradicted
+            merge_result = self._cache(
+                self._merge_result(newest, existing, values, feed=exchange.keeps_change_feed, few=few)
+            )
+            row_counts, conflicts = exchange.mark_removed(removals_by_file(merge_result), COUNTS), summary.contradicted
             if row_counts.pop(TIES):
                 conflicts += self._count_contradictions(rows, newest, values, few=few)
         row_counts[SUPERSEDED] = max(0, summary.rows - sum(row_counts[kind] for kind in APPLIED))
         changed = {**row_counts, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
         entry = replace(entry, changed=changed, horizon=horizon)
-        new_rows = coalesce_files(rows_to_write(merge_result, feed=exchange.feeds and exchange.goes), files)
+        new_rows = coalesce_files(
+            rows_to_write(merge_result, feed=exchange.keeps_change_feed and exchange.removes_rows), files
+        )
         new_tombstones = tombstones(merge_result) if row_counts[DELETES] and self._tombstones is not None else None
-        if write_target.anew:
+        if write_target.replaces_all:
             self._pending_tombstones = new_tombstones
             write_target.append(new_rows, entry)
             return
@@ -218,7 +224,7 @@ class TableMerge:
             self._tombstones.add(self._pending_tombstones, entry, files=0)
         self._pending_tombstones = None
 
-    def done(self) -> None:
+    def release(self) -> None:
         self._pending_tombstones = None
         cached, self._cached = self._cached, []
         for frame in cached:
@@ -241,9 +247,9 @@ class TableMerge:
 
     def _select_files(self, exchange: Exchange, newest: DataFrame, summary: BatchChanges) -> None:
         """Restricts the exchange to the files that can hold the keys."""
-        scanned = exchange.look(summary.ranges)
+        scanned = exchange.select_files(summary.ranges)
         if scanned > _MANY_FILES and (ranges := narrow_ranges(newest, self._plan.keys[0])) is not None:
-            exchange.look_closer(java_frame(ranges).first())
+            exchange.narrow_files(java_frame(ranges).first())
 
     def _decisive_changes(self, ranked: DataFrame) -> DataFrame:
         """The changes that decide what a row becomes: with partial updates, all of them."""
@@ -258,7 +264,7 @@ class TableMerge:
         self, exchange: Exchange, ranked: DataFrame, horizon: str, values: list[str], entry: Entry
     ) -> DataFrame:
         """The changes with the deletes of a truncate. It applies to every row, so the whole table is read."""
-        exchange.look(None)
+        exchange.select_files(None)
         kept_columns = [*self._plan.keys, *self._table.write.partition_by]
         changes = ranked.where(f"NOT {TRUNCATE_MARK}").drop(scd.RANK, scd.CONTRADICTED, TRUNCATE_MARK)
         if self._plan.history == "scd1":
@@ -291,9 +297,9 @@ class TableMerge:
         """The extracts of the batch as changes, by comparing them with the whole table."""
         batch_extracts = extracts(ranked, entry.horizon, self._table.name, history=self._plan.history == "scd2")
         if not batch_extracts.files:
-            exchange.look_at_nothing()
+            exchange.select_no_files()
             return newest.limit(0), batch_extracts.horizon
-        exchange.look(None)
+        exchange.select_files(None)
         existing = exchange.rows()
         existing_hashed = existing.withColumn(CONTENT, F.expr(content(existing.schema, values)))
         nothing_rejected = rejects() == 0  # a rejected row is not a missing row
@@ -311,10 +317,12 @@ class TableMerge:
     def _existing_rows(self, exchange: Exchange, summary: BatchChanges, write_target: WriteTarget) -> DataFrame:
         """The rows of the table in the selected ranges, and the tombstones of the same keys."""
         rows = exchange.rows()
-        if self._tombstones is None or write_target.anew:
+        if self._tombstones is None or write_target.replaces_all:
             return rows
         whole_table = summary.truncated or self._plan.snapshot is not None
-        tombstone_rows = self._tombstones.look(rows.sparkSession, None if whole_table else summary.ranges, rows.schema)
+        tombstone_rows = self._tombstones.matching(
+            rows.sparkSession, None if whole_table else summary.ranges, rows.schema
+        )
         if tombstone_rows is None:
             return rows
         rows_and_tombstones = rows.unionByName(tombstone_rows)

@@ -40,7 +40,7 @@ class Exchange:
         return int(self._inner.files())
 
     @property
-    def done(self) -> bool:
+    def already_committed(self) -> bool:
         """Whether Delta's transaction record has the write that this session names; false if it names none."""
         return bool(self._inner.done())
 
@@ -49,11 +49,11 @@ class Exchange:
         """The number of files that the last `look` selected."""
         return int(self._inner.candidates())
 
-    def look_at_nothing(self) -> None:
+    def select_no_files(self) -> None:
         self._inner.lookAtNothing()
 
     @property
-    def feeds(self) -> bool:
+    def keeps_change_feed(self) -> bool:
         """Whether the table keeps a change feed. That is the table's own setting, whatever the project says now:
         without a feed, Delta would store the feed's rows as rows of the table."""
         return bool(self._inner.feeds())
@@ -66,17 +66,17 @@ class Exchange:
     def schema(self) -> StructType:
         return StructType.fromJson(json.loads(self._inner.schema()))
 
-    def look(self, ranges: Any | None) -> int:
+    def select_files(self, ranges: Any | None) -> int:
         """Selects the files that can hold a row within the ranges, and returns their number. `ranges` is a JVM row with
         an array of first and last values for each column that has bounds; None selects all files."""
         return int(self._inner.look(ranges))
 
-    def look_closer(self, ranges: Any) -> int:
+    def narrow_files(self, ranges: Any) -> int:
         """Narrows the last `look` by further ranges, and returns the number of files left."""
         return int(self._inner.lookCloser(ranges))
 
     @property
-    def goes(self) -> bool:
+    def removes_rows(self) -> bool:
         """Whether `find` found a row to remove."""
         return bool(self._inner.goes())
 
@@ -88,7 +88,7 @@ class Exchange:
         """The same rows without their places, for a table without deletion vectors."""
         return DataFrame(self._inner.content(), self._session)
 
-    def find(self, per_file: DataFrame, counts: Sequence[str]) -> dict[str, int]:
+    def mark_removed(self, per_file: DataFrame, counts: Sequence[str]) -> dict[str, int]:
         """Records the rows to remove and returns the summed counts. `per_file` has for each file the places of its rows
         to remove, and its counts."""
         totals = self._inner.find(java_frame(per_file))
@@ -111,9 +111,9 @@ class EmptyExchange(Exchange):
         return 0
 
     @property
-    def feeds(self) -> bool:
+    def keeps_change_feed(self) -> bool:
         return False
 
-    def look(self, ranges: Any | None) -> int:
-        self.look_at_nothing()
+    def select_files(self, ranges: Any | None) -> int:
+        self.select_no_files()
         return 0

@@ -77,11 +77,11 @@ class TombstoneTable(CompanionLog):
         if diff.new or diff.wider:
             evolve_columns(self._spark, self._location.uri, expected, diff)
 
-    def look(self, session: SparkSession, ranges: Any | None, table_schema: StructType) -> DataFrame | None:
+    def matching(self, session: SparkSession, ranges: Any | None, table_schema: StructType) -> DataFrame | None:
         """The tombstones of keys within the ranges, as rows of the merged table, whose columns are `table_schema`; None
         if there are none."""
         exchange = Exchange(session, self._location.uri)
-        if not exchange.files or not exchange.look(ranges):
+        if not exchange.files or not exchange.select_files(ranges):
             return None
         names = {*exchange.schema.names}
         values = {DELETED: "true", FILE: "CAST(NULL AS STRING)", PLACE: "CAST(NULL AS BIGINT)"}
@@ -113,7 +113,9 @@ class TombstoneTable(CompanionLog):
         assert head_before is not None
         with commit_metadata(session, companion_entry, idempotent=self._idempotent, uri=uri):
             exchange = Exchange(session, uri)
-            already_written = self._idempotent and exchange.done  # once read here, a mark set later is a conflict
+            already_written = (
+                self._idempotent and exchange.already_committed
+            )  # once read here, a mark set later is a conflict
         self._refuse_fenced(entry)
         if already_written and redrive:
             must_confirm(head_before, self.log, companion_entry)
@@ -187,7 +189,7 @@ class TombstoneTable(CompanionLog):
         cutoff_ms = (now_ms if now_ms is not None else time.time_ns() // 1_000_000) - retention_ms
         session = self._spark.newSession()
         exchange = Exchange(session, self._location.uri)
-        if exchange.files and exchange.look(_deletion_range(session, cutoff_ms)):
+        if exchange.files and exchange.select_files(_deletion_range(session, cutoff_ms)):
             condition = f"{DELETED_AT} <= timestamp_millis({cutoff_ms}L)"
             if not exchange.content().where(condition).isEmpty():
                 self.drop(condition, entry)
@@ -230,16 +232,16 @@ def move_tombstones(
     log, moved = tombstones.main_log, 0
     if is_separate and last_rows(head, log).entry.kind != "rewind":
         return head, None
-    if exchange.look(_deletion_range(session, _NEVER)):
+    if exchange.select_files(_deletion_range(session, _NEVER)):
         tombstone_rows = exchange.rows().where(DELETED)
         places = tombstone_rows.groupBy(FILE).agg(
             F.collect_list(PLACE).alias("places"), F.count(F.lit(1)).alias(_FOUND)
         )
-        moved = exchange.find(places, (_FOUND,))[_FOUND]
+        moved = exchange.mark_removed(places, (_FOUND,))[_FOUND]
         if moved:
             tombstones.create(head.entry, schema)
             tombstones.add(tombstone_rows, head.entry)
-            entry = head.carried
+            entry = head.carry_entry
             with commit_metadata(session, entry, idempotent=False):
                 exchange.commit(None, {"numTargetRowsDeleted": moved}, seen=False)
             head = must_confirm(head, log, entry)

@@ -91,11 +91,11 @@ def check_windows(
 
 def _compare_at_close(context: RecomputeContext, content: Content, sides: Sides, sample: KeySample) -> _WindowOutcome:
     outcome = _WindowOutcome()
-    end = f"{_micros(f'k{list(sides.keys).index(END)}', _watermark(content.made[0]))} AS end"
+    end = f"{_micros(f'k{list(sides.keys).index(END)}', _watermark(content.entries[0]))} AS end"
     end_counts = judge_keys(sides, sample).where("wrong").selectExpr(end).groupBy("end").count().collect()
     by_entry: dict[int, int] = {}
     for row in end_counts:
-        number = _closing_batch(content.made, row["end"])
+        number = _closing_batch(content.entries, row["end"])
         if number is not None:
             by_entry[number] = by_entry.get(number, 0) + int(row["count"])
         elif _cannot_be_closed(content, row["end"]):
@@ -117,20 +117,20 @@ def _compare_batch_windows(
     windows: int,
 ) -> None:
     """Compare the windows that one batch closed; -1: those that no batch has closed, which should not be there."""
-    plan, newest = context.table.aggregate, content.made[0]
+    plan, newest = context.table.aggregate, content.entries[0]
     assert plan is not None
-    entry = newest if number < 0 else content.made[number]
+    entry = newest if number < 0 else content.entries[number]
     watermark, version = _watermark(entry), parse_version(entry.after[0]).read_up_to
     if number < 0:
         condition = f"{_micros(END, watermark)} > {watermark.now}L" if watermark.now is not None else "true"
-        expected = sides.should[0].limit(0)
+        expected = sides.expected[0].limit(0)
     else:
         condition = f"{_micros(END, watermark)} <= {watermark.now}L"
         condition += f" AND {_micros(END, watermark)} > {watermark.closed}L" if watermark.closed is not None else ""
         expected = aggregate_groups(source_at(context.spark, context.source, version), plan).where(condition)
     try:
         with context.reading(version):
-            diff = compare_sides(replace(sides, there=sides.there.where(condition), should=[expected]), sample)
+            diff = compare_sides(replace(sides, actual=sides.actual.where(condition), expected=[expected]), sample)
     except PenstockError as error:
         outcome.cannot(windows, f"windows closed by batch {entry.generation}.{entry.batch}: {error.message}")
         return
@@ -154,7 +154,7 @@ def _closing_batch(entries: list[Entry], end: int | None) -> int | None:
 
 def _cannot_be_closed(content: Content, end: int | None) -> bool:
     """Whether no batch can have closed it: its end is later than the watermark, or every batch is known."""
-    closed_until = _watermark(content.made[0]).now
+    closed_until = _watermark(content.entries[0]).now
     return end is None or closed_until is None or end > closed_until or content.from_start
 
 
@@ -179,10 +179,10 @@ def check_numbers(context: RecomputeContext, content: Content) -> Proof:
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
         return _nothing_read(context)
     version = parse_version(entry.after[0]).read_up_to
-    check = context.begun("numbers", f"{context.upstream} version {version}", "groups")
+    check = context.new_check("numbers", f"{context.upstream} version {version}", "groups")
     check.commands = [*groups_query(context.table, version), *rows_query(context.table, context.version)]
     with context.reading(version):
-        actual = context.there()
+        actual = context.table_rows()
         column_names = {name.casefold() for name in actual.columns}
         if missing := [name for name in (*group_names(plan), *plan.metrics) if name.casefold() not in column_names]:
             check.outcome = "stale"
@@ -196,13 +196,13 @@ def check_numbers(context: RecomputeContext, content: Content) -> Proof:
             _expected_states(context, content, check, version),
             group_names(plan),
             list(plan.metrics),
-            loose=loose,
+            nondeterministic=loose,
         )
         return conclude(context, check, compare(context, sides, check.of), content, loose)
 
 
 def _nothing_read(context: RecomputeContext) -> Proof:
-    check = context.begun("numbers", context.upstream, "groups")
+    check = context.new_check("numbers", context.upstream, "groups")
     if context.report.rows:
         check.said = "not computed again: its rows were there before it had read anything"
     else:

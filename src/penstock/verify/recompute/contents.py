@@ -129,22 +129,22 @@ _SAME, _TIMES = "__content", "__times"
 def check_contents(context: RecomputeContext, content: Content) -> list[Proof]:
     table, entry = context.table, content.entry
     against = _source_name(context)
-    check = context.begun("contents", f"what {against} gives now", "rows")
+    check = context.new_check("contents", f"what {against} gives now", "rows")
     if entry is None or (table.topics is None and parse_version(entry.after[0]).read_up_to < 0):
         check.outcome, check.said = ("not made" if context.report.rows else "same"), "nothing was read yet"
         return [check]
     version = -1 if table.topics is not None else parse_version(entry.after[0]).read_up_to
     with context.reading(version):
         source = source_rows(context, content)
-        actual = context.there()
-        kept_condition = kept_rows_condition(table, source.covered)
+        actual = context.table_rows()
+        kept_condition = kept_rows_condition(table, source.replay_input)
         if kept_condition is not None:
             kept_count = actual.where(kept_condition).count()
             actual = actual.where(f"NOT ({kept_condition})")
             check.remarks.append(f"not compared: {kept_count:,} rows of which the source no longer has the records")
         content.excuses += source.excuses
         sides, diff = _compare_rows(context, content, actual, source)
-        check = conclude(context, check, Comparison(diff, KeySample()), content, list(sides.loose))
+        check = conclude(context, check, Comparison(diff, KeySample()), content, list(sides.nondeterministic))
         dedupe = table.stages.dedupe if table.stages is not None else None
         if dedupe is None:
             return [check]
@@ -253,7 +253,7 @@ def _check_duplicates(
     context: RecomputeContext, content: Content, actual: DataFrame, source: SourceRows, plan: DedupePlan
 ) -> Proof:
     """Check that each record that was left out has one with its keys in the table that came before it."""
-    check = context.begun("duplicates", f"the records of {_source_name(context)} with the same keys", "records")
+    check = context.new_check("duplicates", f"the records of {_source_name(context)} with the same keys", "records")
     if SOURCE not in actual.columns or not context.table.input.stable:
         check.outcome = "unverifiable"
         check.said = "which record of a key was kept cannot be told: its rows do not say where they came from"
@@ -331,7 +331,7 @@ def check_rejected(context: RecomputeContext, content: Content) -> list[Proof]:
     quarantine = quarantine_of(table.name, table.uri)
     if entry is None or not context.store.names(f"{quarantine.uri}/_delta_log"):
         return []
-    check = context.begun("quarantine", "the records of its source", "rows")
+    check = context.new_check("quarantine", "the records of its source", "rows")
     check.held = quarantine.table
     batch_condition = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     with context.reading(-1):
@@ -346,7 +346,7 @@ def check_rejected(context: RecomputeContext, content: Content) -> list[Proof]:
             source, stages, join = files.rows, files.stages, "left"
             rejected = rejected.where(f"{SOURCE}.row IS NOT NULL").where(F.col(f"{SOURCE}.file").isin(files.names))
         else:
-            source = Suppression(table, context.store).source(covered_rows(context, entry).rows)
+            source = Suppression(table, context.store).drop_suppressed_input(covered_rows(context, entry).rows)
             stages, join = StagedPipeline(table), "inner"  # a topic may have lost its oldest records
         coordinates = rejected.selectExpr(SOURCE, f"{NOTHING_FAILED} AS {FAILED}")
         source_records = stages.records_of(source, entry.pins, coordinates)
@@ -383,7 +383,7 @@ def check_pages(context: RecomputeContext) -> list[Proof]:
 
 
 def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | None) -> Proof:
-    check = context.begun("pages", "what Delta's log says of them", "files")
+    check = context.new_check("pages", "what Delta's log says of them", "files")
     files = data_files(uri, version)
     check.held, check.of = f"every page of {name}", len(files)
     reader = context.spark.read.format("delta")
@@ -427,4 +427,4 @@ def _rows_by_file(rows: DataFrame) -> dict[str, int]:
     ]
     hashed = rows.selectExpr("_metadata.file_path AS " + _FILE, f"xxhash64({', '.join(parts) or '0'}) AS {_HASH}")
     counts = hashed.groupBy(_FILE).agg(F.count(F.lit(1)).alias(_ROWS), F.expr(f"bit_xor({_HASH})").alias(_HASH))
-    return {LoggedFile.named(row[_FILE]): int(row[_ROWS]) for row in counts.collect()}
+    return {LoggedFile.name_of(row[_FILE]): int(row[_ROWS]) for row in counts.collect()}

@@ -49,7 +49,7 @@ class Content:
     """That entry made all rows of the table."""
     from_start: bool = False
     """Every entry that contributed to what it holds is in `made`."""
-    made: list[Entry] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
     """Those entries, newest first."""
     excuses: list[str] = field(default_factory=list)
     """Why its rows may rightly differ from what a query gives now."""
@@ -76,7 +76,7 @@ def content_at(log: DeltaLog, version: int, definition: str, *, every_batch_anew
         _check_position(content, entry)
         is_newest = content.entry is None
         content.entry = content.entry or entry
-        content.made.append(entry)
+        content.entries.append(entry)
         if entry.pins.definition != definition:
             content.excuses.append(
                 f"version {commit.version} was made by another definition ({entry.pins.definition}, now {definition})"
@@ -116,8 +116,8 @@ def _emptied(commit: Commit, entry: Entry) -> bool:
 
 def _check_position(content: Content, older: Entry) -> None:
     """Add an excuse if the position moved between two entries that made rows."""
-    if content.made and not same_positions(content.made[-1].before, older.after):
-        newer = content.made[-1]
+    if content.entries and not same_positions(content.entries[-1].before, older.after):
+        newer = content.entries[-1]
         content.excuses.append(
             f"its position was moved by hand before batch {newer.generation}.{newer.batch}: what was skipped is not in "
             "its numbers"
@@ -159,7 +159,7 @@ class RecomputeContext:
         assert self.report.version is not None
         return self.report.version
 
-    def there(self) -> DataFrame:
+    def table_rows(self) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.table.uri)
 
     def reader(self) -> Source:
@@ -179,7 +179,7 @@ class RecomputeContext:
         with explain_errors(self.spark, None, versions, self.logs):
             yield
 
-    def begun(self, name: str, against: str, unit: str) -> Proof:
+    def new_check(self, name: str, against: str, unit: str) -> Proof:
         subject = f"{self.table.name} version {self.version}"
         return Proof(name, subject, against, "not made", "", unit=unit, of=self.report.rows)
 
@@ -205,7 +205,7 @@ class RecomputeContext:
 
 @dataclass(frozen=True)
 class Comparison:
-    held: KeyDiff
+    diff: KeyDiff
     sample: KeySample
 
 
@@ -218,7 +218,7 @@ def conclude(
     context: RecomputeContext, check: Proof, comparison: Comparison, content: Content, loose: Sequence[str]
 ) -> Proof:
     """Fill in the check from a comparison. A difference with an excuse is not a mistake, and not a proof either."""
-    diff, unit = comparison.held, check.unit
+    diff, unit = comparison.diff, check.unit
     check.compared, check.differing, check.differences = diff.compared, diff.differing, list(diff.differences)
     check.sampled = not comparison.sample.whole
     check.of = check.compared if comparison.sample.whole else max(check.of, check.compared)
@@ -227,10 +227,10 @@ def conclude(
         check.remarks.append(
             f"one {unit.removesuffix('s')} in {comparison.sample.every:,}, chosen by a hash of its keys"
         )
-    if diff.unsteady:
+    if diff.nondeterministic:
         check.remarks.append(
-            f"{', '.join(loose)}: {diff.unsteady:,} {unit} have other values now, which may be right: they depend on "
-            "the order of rows, on the moment, or on numbers within other values"
+            f"{', '.join(loose)}: {diff.nondeterministic:,} {unit} have other values now, which may be right: they "
+            "depend on the order of rows, on the moment, or on numbers within other values"
         )
     verb = "computed again from" if check.name == "numbers" else "compared with"
     if not diff.differing:

@@ -48,15 +48,15 @@ def check_copy(context: RecomputeContext, content: Content) -> list[Proof]:
     if merge.history == "scd2" and (history_proofs := _check_history(context, content)) is not None:
         return history_proofs
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
-        check = context.begun("copy", context.upstream, "rows")
+        check = context.new_check("copy", context.upstream, "rows")
         text = "nothing was read yet"
         check.outcome, check.said = ("not made", text) if context.report.rows else ("same", text)
         return [check]
     version = parse_version(entry.after[0]).read_up_to
-    check = context.begun("copy", f"{context.upstream} version {version}", "rows")
+    check = context.new_check("copy", f"{context.upstream} version {version}", "rows")
     check.commands = copy_queries(context.table, context.version, version)
     with context.reading(version):
-        actual, upstream = living_rows(context.there()), _followed_rows(context, version)
+        actual, upstream = living_rows(context.table_rows()), _followed_rows(context, version)
         if merge.history == "scd2":
             actual = actual.where(CURRENT)
             check.of = actual.count()
@@ -68,10 +68,10 @@ def check_copy(context: RecomputeContext, content: Content) -> list[Proof]:
         loose = [name for name in values if is_nondeterministic(actual.schema[name].dataType)]
         states = _expected_states(context, check, entry, upstream, keys)
         comparison = compare(context, Sides(actual, states, keys, values, loose), check.of)
-        comparison = Comparison(add_doubled(comparison.held, doubled_keys(actual, merge)), comparison.sample)
-        if comparison.held.ambiguous:
+        comparison = Comparison(add_doubled(comparison.diff, doubled_keys(actual, merge)), comparison.sample)
+        if comparison.diff.ambiguous:
             check.remarks.append(
-                f"not compared: {comparison.held.ambiguous:,} keys that more than one row of {check.against} has"
+                f"not compared: {comparison.diff.ambiguous:,} keys that more than one row of {check.against} has"
             )
         tombstones = _check_tombstones(context, content, entry, merge, comparison.sample)
         return [conclude(context, check, comparison, content, loose), *([tombstones] if tombstones is not None else [])]
@@ -88,7 +88,7 @@ def _check_tombstones(
     except PenstockError as error:
         if context.own_file(error.message) is not None:
             raise
-        check = context.begun("tombstones", f"the changes of {context.upstream}", "tombstones")
+        check = context.new_check("tombstones", f"the changes of {context.upstream}", "tombstones")
         check.said = f"not compared: the deletes of {context.upstream} can no longer be read: {error.message}"
         return check
 
@@ -154,18 +154,22 @@ def check_changes(context: RecomputeContext, content: Content) -> Proof:
     entry, stages = content.entry, context.table.stages
     assert stages is not None and stages.audit is not None
     if entry is None or parse_version(entry.after[0]).read_up_to < 0:
-        check = context.begun("changes", f"the changes of {context.upstream}", "counts")
+        check = context.new_check("changes", f"the changes of {context.upstream}", "counts")
         check.outcome, check.said = ("not made" if context.report.rows else "same"), "nothing was read yet"
         return check
     version = parse_version(entry.after[0]).read_up_to
-    check = context.begun("changes", f"the changes of {context.upstream} up to v{version}", "counts")
+    check = context.new_check("changes", f"the changes of {context.upstream} up to v{version}", "counts")
     check.of = 0
     check.remarks.append("changes are counted by version and kind; their contents are not compared")
     start_positions = start_position(DeltaLog(context.store, context.table.uri, context.table.name), entry)
     with context.reading(version):
-        feed = context.reader().covered(context.spark, ReplayRequest(entry.after, start_positions, entry.topics)).rows
+        feed = (
+            context.reader().replay_input(context.spark, ReplayRequest(entry.after, start_positions, entry.topics)).rows
+        )
         expected = audit(stages.audit)(with_source(feed, context.table.input), {}, 0)
-        sides = Sides(_count_changes(context.there()), [_count_changes(expected)], ["version", "change_type"], [_COUNT])
+        sides = Sides(
+            _count_changes(context.table_rows()), [_count_changes(expected)], ["version", "change_type"], [_COUNT]
+        )
         return conclude(context, check, Comparison(compare_sides(sides, KeySample()), KeySample()), content, [])
 
 

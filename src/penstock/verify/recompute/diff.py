@@ -135,24 +135,24 @@ _SIDE, _ROW, _TIMES, _EXPECTED_TIMES = "__side", "__row", "__times", "__named"
 
 @dataclass(frozen=True)
 class Sides:
-    there: DataFrame
-    should: Sequence[DataFrame]
+    actual: DataFrame
+    expected: Sequence[DataFrame]
     """Each with the same columns. Differences are reported against the first."""
     keys: Sequence[str]
     values: Sequence[str]
-    loose: Sequence[str] = ()
+    nondeterministic: Sequence[str] = ()
     """Values that may rightly differ each time they are computed."""
-    by: Sequence[str] = ()
+    sample_keys: Sequence[str] = ()
     """The keys by which a sample is taken; all keys if empty."""
 
     @property
     def sampled_by(self) -> Sequence[str]:
-        return self.by or self.keys
+        return self.sample_keys or self.keys
 
     @property
     def kinds(self) -> Mapping[str, DataType]:
         """Types of the keys and values; Spark finds a column in any capitalisation."""
-        types = {field.name.casefold(): field.dataType for field in self.there.schema.fields}
+        types = {field.name.casefold(): field.dataType for field in self.actual.schema.fields}
         return {name: types[name.casefold()] for name in (*self.keys, *self.values)}
 
 
@@ -160,7 +160,7 @@ class Sides:
 class KeyDiff:
     compared: int
     differing: int
-    unsteady: int
+    nondeterministic: int
     """Those that differ in `loose` values alone."""
     ambiguous: int = 0
     """Keys that several of the expected rows have: which of them is right is unknown."""
@@ -185,7 +185,7 @@ def can_sample(sides: Sides) -> bool:
 
 def judge_keys(sides: Sides, sample: KeySample) -> DataFrame:
     """One row per compared key: k0, k1, … its values, `wrong`, `unsteady`, and what both sides have."""
-    parts = [_side(sides, frame, number, sample) for number, frame in enumerate([sides.there, *sides.should])]
+    parts = [_side(sides, frame, number, sample) for number, frame in enumerate([sides.actual, *sides.expected])]
     grouped = (
         reduce(DataFrame.unionByName, parts)
         .groupBy(*_key_names(sides))
@@ -198,7 +198,7 @@ def judge_keys(sides: Sides, sample: KeySample) -> DataFrame:
             ),
         )
     )
-    firm_values = [name for name in sides.values if name not in sides.loose]
+    firm_values = [name for name in sides.values if name not in sides.nondeterministic]
     right = " OR ".join(_matches(sides, firm_values, number) for number in range(1, len(parts)))
     exactly = " OR ".join(_matches(sides, sides.values, number) for number in range(1, len(parts)))
     return grouped.selectExpr(
@@ -244,7 +244,7 @@ def _equal(sides: Sides, name: str, number: int) -> str:
 
 
 def _list_differences(wrong: DataFrame, sides: Sides) -> list[Differing]:
-    types, firm_values = sides.kinds, [name for name in sides.values if name not in sides.loose]
+    types, firm_values = sides.kinds, [name for name in sides.values if name not in sides.nondeterministic]
     values = [
         f"named_struct('column', {literal(name)}, 'there', {text_of(f's0.v{n}', types[name])}, "
         f"'should', {text_of(f's1.v{n}', types[name])}, 'differs', NOT {_equal(sides, name, 1)})"

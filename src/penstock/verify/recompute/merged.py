@@ -66,7 +66,7 @@ def check_tombstones(
     assert merge is not None
     if merge.snapshot is not None or entry is None or not merge.deletes:
         return None
-    check = context.begun("tombstones", "the deletes of its source", "tombstones")
+    check = context.new_check("tombstones", "the deletes of its source", "tombstones")
     check.held = tombstones_of(context.table.name, context.table.uri).table
     tombstones = _read_tombstones(context, entry, merge)
     types = {field.name: sql_type(field.dataType) for field in tombstones.schema.fields}
@@ -92,7 +92,7 @@ def _read_tombstones(context: RecomputeContext, entry: Entry, merge: MergePlan) 
     """Tombstones of the batches up to the entry: those of a batch that is being written are there before its rows."""
     uri = tombstones_of(context.table.name, context.table.uri).uri
     columns = [*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), f"{_SEQUENCE} AS s", f"{SOURCE} AS p"]
-    among_rows = context.there().where(_DELETED).selectExpr(*columns)  # as older tables have them
+    among_rows = context.table_rows().where(_DELETED).selectExpr(*columns)  # as older tables have them
     if not context.store.names(f"{uri}/_delta_log"):
         return among_rows.distinct()
     condition = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
@@ -182,11 +182,11 @@ class Folded:
 def check_merged(context: RecomputeContext, content: Content) -> list[Proof]:
     merge, entry = context.table.write.merge, content.entry
     assert merge is not None
-    check = context.begun("merge", f"the changes of {context.upstream}", "rows")
+    check = context.new_check("merge", f"the changes of {context.upstream}", "rows")
     check.commands = rows_query(context.table, context.version)
     nothing_read = entry is None or (context.table.topics is None and _is_unread(entry.after))
     with context.reading(_read_version(context, content)):
-        actual = living_rows(context.there())
+        actual = living_rows(context.table_rows())
         check.of = context.report.rows
         doubled = doubled_keys(actual, merge)
         if nothing_read:
@@ -194,7 +194,7 @@ def check_merged(context: RecomputeContext, content: Content) -> list[Proof]:
             return [check]
         try:
             source = source_rows(context, content)
-            if not source.covered.whole:
+            if not source.replay_input.complete:
                 raise Terminal("its source no longer has everything that the table was made of", where="")
         except Terminal as error:
             return [_unproven(check, doubled, error.message)]
@@ -269,7 +269,7 @@ def _may_have_come_back(context: RecomputeContext, merge: MergePlan, diff: KeyDi
         return True
     names = [f"k{n}" for n in range(len(merge.keys))]
     rows = context.spark.createDataFrame(extra, ", ".join(f"{name} STRING" for name in names))
-    types = {field.name.casefold(): field.dataType for field in context.there().schema.fields}
+    types = {field.name.casefold(): field.dataType for field in context.table_rows().schema.fields}
     texts = [
         F.expr(text_of(quote(key), types[key.casefold()])).alias(name)
         for name, key in zip(names, merge.keys, strict=True)
@@ -284,7 +284,7 @@ def add_doubled(diff: KeyDiff, doubled: list[Differing]) -> KeyDiff:
     if not added:
         return diff
     differences = (*diff.differences, *added)[:COLLECTED]
-    return KeyDiff(diff.compared, diff.differing + len(added), diff.unsteady, diff.ambiguous, differences)
+    return KeyDiff(diff.compared, diff.differing + len(added), diff.nondeterministic, diff.ambiguous, differences)
 
 
 def _fold(

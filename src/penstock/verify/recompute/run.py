@@ -119,7 +119,7 @@ def _run_checks(context: RecomputeContext) -> list[Proof]:
 def _run_check(context: RecomputeContext, name: str, judge: CheckFunction) -> list[Proof]:
     table = context.table
     against = context.upstream if table.versions is not None else "its topics"
-    check = context.begun(name, against, "groups" if table.aggregate else "rows")
+    check = context.new_check(name, against, "groups" if table.aggregate else "rows")
     try:
         return list(judge(context, _read_content(context)))
     except PenstockError as error:

@@ -53,7 +53,7 @@ def rows_read(context: RecomputeContext, entry: Entry, check: Proof) -> DataFram
     if start is not None and not (context.source.changes and parse_version(entry.after[0]).snapshot):
         try:
             request = ReplayRequest(entry.after, (str(start),), entry.topics)
-            rows = context.reader().covered(context.spark, request).rows
+            rows = context.reader().replay_input(context.spark, request).rows
             start_text = (
                 "its first snapshot is not read to its end" if start.snapshot else f"it began at v{start.version}"
             )
@@ -108,7 +108,7 @@ FAILED = "transform_failed"
 class SourceRows:
     rows: DataFrame
     """With `_source` where they have coordinates."""
-    covered: ReplayInput
+    replay_input: ReplayInput
     excuses: list[str] = field(default_factory=list)
     """Why the rows of the table may rightly differ from these."""
     reshaped: DataFrame | None = None
@@ -124,14 +124,14 @@ def source_rows(context: RecomputeContext, content: Content) -> SourceRows:
     if table.files is not None:
         return _file_rows(context, content, table.files, suppression)
     covered = covered_rows(context, entry, filling_entry(content))
-    rows = suppression.source(covered.rows)
+    rows = suppression.drop_suppressed_input(covered.rows)
     if not table.staged:
         landed = landing.landed_rows(rows, table, entry.pins) if table.columns else rows
-        return SourceRows(suppression.own(landed), covered, changed_upstream(context))
+        return SourceRows(suppression.drop_suppressed(landed), covered, changed_upstream(context))
     grown = adds_new_fields(table)
     stages = stages_for(table, GrownSchema(table, context.store).require(), "look") if grown else StagedPipeline(table)
     lookups = Lookups(table, context.store).read(context.spark, entry.pins)
-    output = stages.make(_without_failed(context, rows), entry.pins, lookups)
+    output = stages.run(_without_failed(context, rows), entry.pins, lookups)
     excuses, reshaped = list(_excuses(context, content, stages)), None
     if grown and may_reshape(table) and _adds_columns(table):
         if table.write.source and table.input.stable:
@@ -139,7 +139,7 @@ def source_rows(context: RecomputeContext, content: Content) -> SourceRows:
             reshaped = declared.with_empty_unknown(rows, entry.pins)
         else:
             excuses.append(GREW)
-    return SourceRows(suppression.own(output.rows), covered, excuses, reshaped)
+    return SourceRows(suppression.drop_suppressed(output.rows), covered, excuses, reshaped)
 
 
 def _adds_columns(table: TablePlan) -> bool:
@@ -154,7 +154,7 @@ class FilesRead:
 
     rows: DataFrame
     stages: StagedPipeline
-    covered: ReplayInput
+    replay_input: ReplayInput
     names: list[str]
 
 
@@ -162,18 +162,18 @@ def read_files(context: RecomputeContext, entry: Entry, source: FilesSource) -> 
     table = context.table
     reader = FilesReader(context.spark, source, context.store, table.name)
     start_positions = start_position(DeltaLog(context.store, table.uri, table.name), entry)
-    covered = reader.covered(context.spark, ReplayRequest(entry.after, start_positions, entry.topics))
+    covered = reader.replay_input(context.spark, ReplayRequest(entry.after, start_positions, entry.topics))
     current_sizes = {file.name: file.size for file in list_files(context.spark, source, table.name).files}
     listed_sizes = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
     changed = tuple(name for name, size in listed_sizes.items() if current_sizes.get(name) != size)
     unreadable = _unreadable_files(context)
     names = sorted(set(listed_sizes) - set(changed) - unreadable)
-    choice = replace(reader.schema.require(), watchful=False)
+    choice = replace(reader.schema.require(), stops_at_new_fields=False)
     survey = reader.schema.format.survey(names, choice.schema) if names else Survey()
     stages = staged_table(table, reader, choice, survey)
     frame = reader.schema.format.rows(names, choice, survey, max(1, len(names) // 100))
-    adjusted = ReplayInput(covered.rows, gone=tuple(sorted({*covered.gone, *changed})))
-    return FilesRead(Suppression(table, context.store).source(frame), stages, adjusted, names)
+    adjusted = ReplayInput(covered.rows, missing_files=tuple(sorted({*covered.missing_files, *changed})))
+    return FilesRead(Suppression(table, context.store).drop_suppressed_input(frame), stages, adjusted, names)
 
 
 def _file_rows(
@@ -183,14 +183,14 @@ def _file_rows(
     assert entry is not None
     files = read_files(context, entry, source)
     lookups = Lookups(table, context.store).read(context.spark, entry.pins)
-    output = files.stages.make(files.rows, entry.pins, lookups)
+    output = files.stages.run(files.rows, entry.pins, lookups)
     excuses, reshaped = list(_excuses(context, content, files.stages)), None
     if source.new_fields == "add" and source.format == "json" and may_reshape(table):
         if table.write.source:
             reshaped = files.stages.with_empty_field(files.rows, entry.pins)
         else:
             excuses.append(GREW)
-    return SourceRows(suppression.own(output.rows), files.covered, excuses, reshaped)
+    return SourceRows(suppression.drop_suppressed(output.rows), files.replay_input, excuses, reshaped)
 
 
 def _unreadable_files(context: RecomputeContext) -> set[str]:
@@ -203,7 +203,7 @@ def _unreadable_files(context: RecomputeContext) -> set[str]:
 
 def filling_entry(content: Content) -> Entry | None:
     """The replay that made what the table held before its batches, if there was one."""
-    return next((entry for entry in content.made if entry.kind != "batch" and entry.batch == 0), None)
+    return next((entry for entry in content.entries if entry.kind != "batch" and entry.batch == 0), None)
 
 
 def covered_rows(context: RecomputeContext, entry: Entry, filled: Entry | None = None) -> ReplayInput:
@@ -215,7 +215,7 @@ def covered_rows(context: RecomputeContext, entry: Entry, filled: Entry | None =
         filled_position = parse_version(filled.after[0])
         start_positions = (str(Version(filled_position.table_id, filled_position.read_up_to, snapshot=True)),)
     request = ReplayRequest(entry.after, start_positions, entry.topics)
-    return context.reader().covered(context.spark, request)
+    return context.reader().replay_input(context.spark, request)
 
 
 def _without_failed(context: RecomputeContext, rows: DataFrame) -> DataFrame:
@@ -245,7 +245,7 @@ def _without_contents(context: RecomputeContext, rows: DataFrame, failed: int) -
     """Rows without coordinates are recognised by their content, which the entries of their batches have. Some may have
     been redriven since: then those that are left cannot be told apart, and the comparison says what it stopped at."""
     log = DeltaLog(context.store, context.table.uri, context.table.name)
-    places = {place for commit in log.backwards() if commit.entry is not None for place in commit.entry.pins.aside}
+    places = {place for commit in log.backwards() if commit.entry is not None for place in commit.entry.pins.set_aside}
     return Places(context.table).without(rows, sorted(places)) if len(places) == failed else rows
 
 
@@ -267,7 +267,7 @@ def _excuses(context: RecomputeContext, content: Content, stages: StagedPipeline
     excuses = changed_upstream(context)
     if plan is None:
         return excuses
-    if stages.depends_on_the_moment:
+    if stages.is_nondeterministic:
         excuses.append("its Python function may give other rows each time")
     texts = [expectation.check for expectation in plan.expect] + (
         [plan.transform.sql or ""] if plan.transform is not None else []
@@ -275,7 +275,7 @@ def _excuses(context: RecomputeContext, content: Content, stages: StagedPipeline
     texts += [merge.sequence, merge.deleted, merge.time or ""] if merge is not None else []
     if any(with_batch_time(text, 0) != text for text in texts):
         excuses.append("its SQL asks for the time of the batch")
-    if len({tuple(sorted(entry.pins.lookups.items())) for entry in content.made}) > 1:
+    if len({tuple(sorted(entry.pins.lookups.items())) for entry in content.entries}) > 1:
         excuses.append("its lookups have changed between its batches")
     if not content.from_start and plan.lookups:
         excuses.append("which versions of its lookups the older batches used is no longer in the log")
