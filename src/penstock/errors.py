@@ -42,6 +42,13 @@ class PenstockError(Exception):
         return f"{head}\n  -> {self.hint}" if self.hint else head
 
 
+def error_document(error: PenstockError | None) -> dict[str, Any] | None:
+    """An error in the documents that `--json` prints."""
+    if error is None:
+        return None
+    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
+
+
 class UsageError(PenstockError):
     exit_code = 2
 

@@ -88,9 +88,9 @@ def refusal(spark: SparkSession, plan: Plan, kind: type[PenstockError]) -> Penst
 def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Heard]:
     """`penstock run` of one table beside the test, with the table's own trigger; stopped cleanly on the way out."""
     from penstock.runtime.context import RunContext
-    from penstock.runtime.runner import open_store
     from penstock.runtime.table_runner import TableRun
-    from penstock.tables.sources import Sources
+    from penstock.storage.stores import open_store
+    from penstock.tables.stream import Sources
 
     table = plan.table(name)
     assert table is not None
@@ -98,14 +98,14 @@ def running(spark: SparkSession, plan: Plan, name: str = TABLE) -> Iterator[Hear
     around = RunContext(
         spark=spark,
         plan=plan,
-        store=open_store(spark, plan.lake),
+        store=open_store(plan, spark),
         listener=heard,
         once=False,
         log=str(Path(plan.root) / ".penstock" / "logs"),
         starts=threading.Semaphore(1),
         stopping=stopping,
     )
-    sources = Sources(partial(open_store, spark), spark)
+    sources = Sources(partial(open_store, spark=spark), spark)
     table_run = TableRun(around, table, partial(sources.open, table), 0, 1)
     table_run.thread.start()
     looking = threading.Thread(target=_look_often, args=(table_run, stopping), daemon=True)

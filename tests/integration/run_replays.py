@@ -23,7 +23,7 @@ def work_on(spark: SparkSession, plan: Plan, name: str, *, remote: bool = False)
     """`remote`: as on a store that has none of our locks."""
     from penstock.storage.locks import JvmLock, Lock, NoLock, lock_path
     from penstock.tables.session import TableSession
-    from penstock.tables.sources import Sources
+    from penstock.tables.stream import Sources
 
     table = plan.table(name)
     assert table is not None

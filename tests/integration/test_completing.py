@@ -100,7 +100,7 @@ def test_a_replay_that_is_aborted_has_completed_it(
     spark: SparkSession, broker: Any, cut_off: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.ledger.write_target import StagedOverwrite
-    from penstock.operations.abort import plan_abort, run_abort
+    from penstock.operations.rewind_plan import plan_abort, run_abort
 
     folder, name = cut_off
     plan = make_plan(folder, broker.bootstrap, {NAME: {"from": {"kafka": name}, "decode": DECODE}})

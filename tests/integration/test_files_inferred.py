@@ -135,7 +135,7 @@ def test_lines_that_all_open_a_quote_cost_no_more_than_others(spark: SparkSessio
     folder = Folder(spark, tmp_path, {"format": "csv", "schema": "a STRING, b STRING"})
     folder.write("a.csv", 'a","\n' * 100_000 + '1,"x\ny"\n2,z\n')
     start = time.monotonic()
-    lines = lines_of(folder)._lines.read(["in/a.csv"], 1)
+    lines = lines_of(folder).read(["in/a.csv"], 1)
     assert lines.count() == 100_002
     assert time.monotonic() - start < 20
     last = lines.where("__row >= 100000").select("value", "__row").collect()

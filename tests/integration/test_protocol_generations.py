@@ -102,11 +102,13 @@ def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) ->
     from penstock.sources.topics import TopicsReader
     from penstock.storage.locks import NoLock
     from penstock.storage.stores import LocalStore
+    from penstock.tables.session import TableSession
 
     plan, name, produced = landed
     table = plan.tables[0]
     source = TopicsReader(KafkaKind(), table.source, Admin(table.source.cluster), table.name)
-    ready = prepare(spark, table, LocalStore(), source, NoLock(), idempotent=False, say=lambda _: None)
+    session = TableSession(spark, table, LocalStore(), source, NoLock(), idempotent=False)
+    ready = prepare(session, say=lambda _: None)
     writer = BatchWriter(ready.target, ready.head)
     open_next(spark, plan)
     before = log(table).versions()

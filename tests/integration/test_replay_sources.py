@@ -49,6 +49,18 @@ def test_rows_of_files_that_are_gone_stay_and_the_others_are_read_again(spark: S
     assert folder.ids() == Counter([0, 1, 3, 4, 6, 8, 10, 12])
 
 
+def test_a_file_that_cannot_be_read_is_set_aside_in_a_replay_too(spark: SparkSession, tmp_path: Path) -> None:
+    folder = Folder(spark, tmp_path)
+    folder.put("a.json", 3)
+    (folder.path / "b.json.gz").write_bytes(b"this is no gzip at all")
+    folder.run()
+    folder.check()
+    assert folder.unreadable() == Counter(["in/b.json.gz"])
+    assert replayed(spark, folder.plan, "bronze.t").rows == 3
+    assert folder.ids() == Counter([0, 1, 2])
+    assert folder.unreadable() == Counter(["in/b.json.gz"])
+
+
 @pytest.mark.deep
 def test_tables_over_changes_and_those_that_began_later_are_made_of_what_they_have_read(
     spark: SparkSession, broker: Broker, topic: Callable[..., str], project: Callable[..., Plan]

@@ -10,11 +10,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 
 from penstock.dev.broker import LARGEST_RECORD, Broker, NewTopicRequest, parse_topic, properties
-from penstock.dev.process import LOOPBACK, Child, end_process, free_port, identity, is_taken, pid_on_port
+from penstock.dev.process import (
+    LOOPBACK,
+    Child,
+    Server,
+    end_process,
+    free_port,
+    identity,
+    is_taken,
+    pid_on_port,
+    reasons,
+)
 from penstock.errors import SetupError, UsageError
 
 
@@ -107,3 +118,51 @@ def test_a_program_that_ends_by_itself_gives_its_exit_code(tmp_path: Path) -> No
     child = Child(["sh", "-c", "echo told; exit 7"], output=tmp_path / "out")
     assert comes_true(lambda: child.exit_code() == 7)
     assert (tmp_path / "out").read_text() == "told\n"
+
+
+class Sleeper(Server):
+    """A server that is any program; it answers once its file is there."""
+
+    _title, _hint, _logs = "the sleeper", "wake it", ("out", "missing.log")
+
+    def __init__(self, *command: str, patience: float = 10.0) -> None:
+        super().__init__("sleeper")
+        self.command, self.patience = command, patience
+
+    def start(self) -> Self:
+        child = self._launch(self.command, self.folder / "out")
+        self._wait_for_answer(child, lambda: (self.folder / "ready").exists(), self.patience, 0.01)
+        return self
+
+    def stop(self) -> None:
+        self._end(0.0)
+
+
+def test_a_server_that_ends_before_it_answers_says_why() -> None:
+    with pytest.raises(SetupError) as caught:
+        Sleeper("sh", "-c", "echo starting; echo 'x FATAL no room'; echo bye; exit 7").start()
+    assert caught.value.message == "the sleeper did not start: it ended with code 7\n  x FATAL no room"
+    assert caught.value.hint == "wake it"
+
+
+def test_a_server_that_does_not_answer_in_time_is_ended() -> None:
+    server = Sleeper("sh", "-c", "echo waiting; sleep 600", patience=0.2)
+    with pytest.raises(SetupError, match="the sleeper did not start: it did not answer for 0 s\n  waiting"):
+        server.start()
+    assert not server.running
+
+
+def test_a_server_that_answers_runs_until_its_block_ends() -> None:
+    server = Sleeper()
+    server.command = ("sh", "-c", f"sleep 0.1; touch {server.folder}/ready; exec sleep 600")
+    with server:
+        assert server.running
+    assert not server.running
+    assert not server.folder.exists()
+
+
+def test_the_lines_that_tell_what_was_wrong_come_from_logs_and_stack_traces() -> None:
+    kafka = "[x] INFO ok\n[x] ERROR Exiting (kafka.Kafka$)\njava.io.IOException: full\n\tat java.base/x\n"
+    assert reasons(kafka) == "\n  [x] ERROR Exiting (kafka.Kafka$)\n  java.io.IOException: full"
+    assert reasons("creating files\ninitdb: error: no space\nremoved\n") == "\n  initdb: error: no space"
+    assert reasons("a\nb\n\nc\nd\n") == "\n  b\n  c\n  d"

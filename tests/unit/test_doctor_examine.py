@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor import examine, table_snapshot, topics
+from penstock.doctor import examine, topics
 from penstock.doctor.check import Check
 from penstock.ledger.checkpoint import heal
 from penstock.operations.status import RunnerStatus, write_state
@@ -101,7 +101,7 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     noted(table, 1, 1, 1000)
     noted(table, 2, 2, 5000)
     now = time.time() * 1000
-    assert table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now).daily_growth == 5000
+    assert examine.read_snapshot(plan, plan.tables[0], STORE, now).daily_growth == 5000
     path = table.log / f"{1:020d}.json"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
@@ -110,9 +110,12 @@ def test_growth_of_the_last_day_is_the_difference_of_two_notes(tmp_path: Path) -
     path.write_text("\n".join(map(json.dumps, lines)))
     first = table.log / f"{0:020d}.json"
     first.write_text(first.read_text().replace(str(_time(first)), str(round(now - 3 * 86_400_000))))
-    found = table_snapshot.read_snapshot(plan, plan.tables[0], STORE, now)
+    found = examine.read_snapshot(plan, plan.tables[0], STORE, now)
     assert found.daily_growth == 4000
     assert found.pause is not None and 1.9 * 86_400 < found.pause.seconds < 2.1 * 86_400
+    first.unlink()
+    path.unlink()  # as by a retention of less than a day: what is left of the log tells nothing of yesterday
+    assert examine.read_snapshot(plan, plan.tables[0], STORE, now).daily_growth is None
 
 
 def _time(path: Path) -> int:

@@ -118,7 +118,7 @@ def test_compaction_takes_deletes_that_were_not_read_in_time() -> None:
 
 def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
     usual = {"cleanup.policy": "delete", "retention.ms": "604800000", "retention.bytes": "-1"}
-    assert parse_topic_retention(usual) == TopicRetention(retention_ms=604_800_000, tombstones_ms=0)
+    assert parse_topic_retention(usual) == TopicRetention(retention_ms=604_800_000, tombstones_ms=DAY * 1000)
     compacted = {"cleanup.policy": "compact", "retention.ms": "1000", "delete.retention.ms": "5000"}
     assert parse_topic_retention(compacted) == TopicRetention(
         compacts=True, tombstones_ms=5000
@@ -127,6 +127,21 @@ def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
     assert (both.compacts, both.retention_ms, both.retention_bytes) == (True, 1000, 77)
     assert parse_topic_retention({"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}).by_broker
     assert parse_topic_retention({"retention.ms": "nonsense"}).retention_ms is None
+
+
+def test_settings_that_a_broker_leaves_out_have_the_defaults_of_kafka() -> None:
+    assert parse_topic_retention({}) == TopicRetention(retention_ms=7 * DAY * 1000, tombstones_ms=DAY * 1000)
+    assert parse_topic_retention({"delete.retention.ms": "0"}).tombstones_ms == 0
+    assert parse_topic_retention({"delete.retention.ms": "-1"}).tombstones_ms is None
+
+
+def test_deletes_that_are_kept_for_ever_are_never_late() -> None:
+    keeps = {"orders": TopicRetention(compacts=True, tombstones_ms=None), "others": TopicRetention(compacts=True)}
+    (merged,) = compaction(TopicReader("silver.c", merges=True), [unread(age=400 * DAY)], keeps, NOW)
+    assert merged.level == "ok"
+    both = [unread(age=2 * DAY), unread(age=HOUR, topic="others")]
+    (fresh,) = compaction(TopicReader("silver.c", merges=True), both, keeps, NOW)
+    assert fresh.level == "ok"
 
 
 def upstream(age: float | None = None, **more: Any) -> UpstreamFacts:

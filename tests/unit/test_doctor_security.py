@@ -83,6 +83,49 @@ def test_a_target_on_another_machine_is_reached_by_tls(to: SearchTarget | RedisT
     assert CANARY not in str(check)
 
 
+@pytest.mark.parametrize(
+    ("url", "options", "encrypted"),
+    [
+        ("jdbc:postgresql://db/shop", {}, None),
+        ("jdbc:postgresql://db/shop?sslmode=require", {}, True),
+        ("jdbc:postgresql://db/shop?loginTimeout=5&sslmode=verify-ca", {}, True),
+        ("jdbc:postgresql://db/shop", {"sslmode": "verify-full"}, True),
+        ("jdbc:postgresql://db/shop?ssl=true", {}, True),
+        ("jdbc:postgresql://db/shop?ssl", {}, True),
+        ("jdbc:postgresql://db/shop?ssl=false", {}, None),
+        ("jdbc:postgresql://db/shop?sslmode=allow", {}, None),
+        ("jdbc:postgresql://db/shop?ssl=true&sslmode=prefer", {}, None),
+        ("jdbc:postgresql://db/shop?sslmode=disable", {}, False),
+        ("jdbc:postgresql://db/shop", {"sslmode": "disable", "ssl": "true"}, False),
+        ("jdbc:postgresql://db/shop?sslmode=disable", {"sslmode": "require"}, None),
+        ("jdbc:postgresql://db/shop?sslMode=require", {}, None),
+        ("jdbc:postgresql://ssl-proxy/ssl?sslrootcert=ca.pem", {}, None),
+        ("jdbc:mysql://sslproxy/shop", {}, None),
+        ("jdbc:mysql://sslproxy/shop?useSSL=false", {}, False),
+        ("jdbc:mysql://db/shop?useSSL=true", {}, True),
+        ("jdbc:mysql://db/shop?useSSL=false", {"sslMode": "VERIFY_IDENTITY"}, True),
+        ("jdbc:mysql://db/shop?sslMode=REQUIRED", {}, True),
+        ("jdbc:mysql://db/shop?sslmode=Verify_Ca", {}, True),
+        ("jdbc:mysql://db/shop?sslMode=PREFERRED", {}, None),
+        ("jdbc:mysql://db/shop?sslMode=DISABLED", {}, False),
+        ("jdbc:mysql://db/shop?sslMode=DISABLED&useSSL=true", {}, False),
+        ("jdbc:mariadb://db/shop?sslMode=verify-full", {}, True),
+        ("jdbc:mariadb://db/shop?sslMode=trust", {}, True),
+        ("jdbc:db2://db:50000/shop:sslConnection=true;", {}, True),
+        ("jdbc:any://db/path:ssl", {}, None),
+    ],
+)
+def test_a_database_is_reached_by_tls_only_if_an_option_of_its_driver_demands_it(
+    url: str, options: dict[str, str], encrypted: bool | None
+) -> None:
+    to = JdbcTarget(url, "t", "me", SecretStr(CANARY), options=options)
+    assert to.encrypted is encrypted
+    check = target("out", to)
+    assert check.level == {True: "ok", None: "warn", False: "red"}[encrypted]
+    if encrypted is not True:  # the other drivers know no such option
+        assert ("sslmode" in (check.fix or "")) is url.startswith("jdbc:postgresql:")
+
+
 def test_files_of_secrets_are_for_their_owner_alone(tmp_path: Path) -> None:
     made = {}
     for name, mode in (("open", 0o644), ("group", 0o640), ("mine", 0o600)):

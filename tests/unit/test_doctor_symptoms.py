@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.doctor import rejected as rejected_rows
 from penstock.doctor.backlog import Backlog
 from penstock.doctor.check import Check
 from penstock.doctor.rejected import (
@@ -14,6 +17,7 @@ from penstock.doctor.rejected import (
     SilenceEvidence,
     foreign,
     quarantine,
+    read_rejected,
     read_rescued,
     reason_text,
     rescued,
@@ -22,8 +26,14 @@ from penstock.doctor.rejected import (
 )
 from penstock.doctor.table_log import Pause, RecentCommits
 from penstock.ledger.delta_log import Commit, Origin
+from penstock.ledger.entry import Counts, Kind
+from penstock.ledger.row_counts import READ
 from penstock.operations.status import Status
-from penstock.plan.model import TriggerPlan
+from penstock.plan.model import TablePlan, TriggerPlan
+from penstock.plan.quarantine import quarantine_of
+from penstock.storage.stores import LocalStore
+from tests.bronze_table import table_plan
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 NOW = 1_800_000_000_000
 HOUR = 3600
@@ -185,3 +195,95 @@ def test_fields_that_the_schema_does_not_name_are_counted_from_statistics(tmp_pa
     assert rescued("silver.orders", Rescued(3, 10, 1)).level == "note"
     assert rescued("silver.orders", Rescued(0, 10, 1)).level == "ok"
     assert rescued("silver.orders", Rescued(9, 10, 1)).level == "warn"
+
+
+DAY_MS = 86_400_000
+
+
+class RejectingTable:
+    """A table of which each batch reads `read` rows and rejects `rejects` more, in two logs written by hand."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(rejected_rows, "_count_reasons", lambda uri, since: {})
+        self.plan: TablePlan = table_plan(str(folder / "orders"))
+        beside = quarantine_of(self.plan.name, self.plan.uri)
+        self.log, self.rejects = HandLog(Path(self.plan.uri), self.plan.name), HandLog(Path(beside.uri), beside.table)
+        self._read = self._rejected = self._last_read = self._last_rejects = self._batch = 0
+        self._beside = beside.table
+
+    def commit(self, days: float, *, kind: Kind = "batch", read: int = 0, rejects: int = 0, batch: bool = True) -> None:
+        """A batch that was committed so many days ago; the entries count what came before it."""
+        time_ms = round(NOW - days * DAY_MS)
+        self._batch += kind == "batch"
+        for log, name in ((self.log, self.plan.name), (self.rejects, self._beside)):
+            counts = Counts(0, self._rejected, {READ: self._read} if self._read else {})
+            written = replace(entry(self._batch, at(0), at(0), kind=kind, table=name), counts=counts)
+            log.commit("WRITE", note=written, adds=int(rejects > 0), rows=rejects, time_ms=time_ms)
+        self._read, self._rejected = self._read + read, self._rejected + rejects
+        if kind in ("batch", "fill"):
+            LocalStore().write(f"{self.plan.checkpoints}/1/fates/{self._batch}", f'{{"{READ}": {read}}}')
+
+    def maintain(self, days: float) -> None:
+        for log in (self.log, self.rejects):
+            log.commit("OPTIMIZE", time_ms=round(NOW - days * DAY_MS))
+
+    def clean(self, versions: int) -> None:
+        """The logs lose their first versions, as by Delta's retention."""
+        for log in (self.log, self.rejects):
+            for version in range(versions):
+                log.path(version).unlink()
+
+    def last_day(self) -> Rejected:
+        result = read_rejected(self.plan, LocalStore(), NOW)
+        assert result is not None
+        return result
+
+
+@pytest.fixture
+def rejecting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RejectingTable:
+    table = RejectingTable(tmp_path, monkeypatch)
+    table.commit(9, kind="genesis")
+    return table
+
+
+def test_only_rows_of_the_period_count_as_read(rejecting: RejectingTable) -> None:
+    for days, read, rejects in ((3, 1000, 500), (1.5, 300, 20), (0.5, 100, 5), (0.2, 50, 1)):
+        rejecting.commit(days, read=read, rejects=rejects)
+    last_day = rejecting.last_day()
+    assert (last_day.seconds, last_day.rows, last_day.read, last_day.before) == (86_400, 6, 150, 20)
+
+
+def test_a_day_without_a_batch_read_nothing(rejecting: RejectingTable) -> None:
+    rejecting.commit(3, read=1000, rejects=500)
+    rejecting.maintain(0.5)
+    last_day = rejecting.last_day()
+    assert (last_day.rows, last_day.read) == (0, 0)
+
+
+def test_a_young_table_counts_from_its_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = RejectingTable(tmp_path, monkeypatch)
+    table.commit(0.25, kind="genesis")
+    table.commit(0.2, read=40, rejects=4)
+    last_day = table.last_day()
+    assert (last_day.seconds, last_day.rows, last_day.read, last_day.before) == (21_600, 4, 40, None)
+
+
+@pytest.mark.parametrize("versions", [2, 3, 4])
+def test_a_log_that_was_cleaned_within_the_day_counts_from_its_first_entry(
+    rejecting: RejectingTable, versions: int
+) -> None:
+    rejecting.commit(3, read=1000, rejects=500)
+    rejecting.commit(0.75, read=300, rejects=20)
+    rejecting.maintain(0.7)
+    rejecting.commit(0.5, read=100, rejects=5)
+    rejecting.commit(0.25, read=50, rejects=1)
+    rejecting.clean(versions)
+    last_day = rejecting.last_day()
+    expected = (64_800, 6, 150) if versions == 2 else (43_200, 1, 50)
+    assert (last_day.seconds, last_day.rows, last_day.read) == expected
+    assert last_day.before is None
+
+
+def test_rows_that_a_replay_read_again_are_counted(rejecting: RejectingTable) -> None:
+    rejecting.commit(0.5, kind="fill", read=70)
+    assert rejecting.last_day().read == 70

@@ -15,10 +15,13 @@ from penstock.cli.pages import certificate_page
 from penstock.erasure.certificate import document
 from penstock.erasure.files import OutputSearch
 from penstock.erasure.forget import ErasedPlace, ErasureCommit, ErasureResult
+from penstock.erasure.request import known_places
+from penstock.erasure.search import lake_tables
 from penstock.errors import UsageError
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
+from penstock.storage.stores import LocalStore
 from penstock.tables.suppression_list import order_of
 
 PROJECT = """\
@@ -91,6 +94,20 @@ def plan(folder: Path) -> Plan:
     return build_plan(load_project(folder))
 
 
+def test_every_place_that_is_searched_can_be_declared_to_hold_no_names(plan: Plan) -> None:
+    """Also what an earlier definition has left: the search covers it, and its advice is --not-a-name."""
+    for name in ("orders__quarantine", "orders__tombstones", "orders__quarantine.before-1"):
+        log = Path(plan.lake) / "bronze" / name / "_delta_log"
+        log.mkdir(parents=True)
+        (log / f"{0:020d}.json").touch()
+    searched = [table.name for table in lake_tables(plan, LocalStore())]
+    assert len(searched) == 4 and "bronze.orders__tombstones" in searched
+    columns = [f"{name}.Value" for name in searched]
+    assert known_places(plan, LocalStore(), columns) == columns
+    with pytest.raises(UsageError, match="not TABLE"):
+        known_places(plan, LocalStore(), ["bronze.clicks.value"])
+
+
 def done(**place: object) -> ErasureResult:
     made = ErasureResult("c1", (order_of(b"k" * 32, "customer", NAME, 1_700_000_000_000),), 1_700_000_000_000)
     made.places["bronze.orders"] = ErasedPlace("bronze.orders", ("$.customer_id of value",), **place)  # type: ignore[arg-type]
@@ -137,7 +154,6 @@ def test_a_certificate_is_written_whatever_a_folder_is_called(plan: Plan, tmp_pa
 def test_the_steps_of_a_forget_name_tables_and_no_person(folder: Path) -> None:
     from penstock.erasure.forget_plan import plan_forget
     from penstock.erasure.request import Name
-    from penstock.storage.stores import LocalStore
 
     planned = plan_forget(build_plan(load_project(folder)), LocalStore(), [Name("customer", NAME)])
     texts = [step.describe() for step in planned.steps]

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from penstock.cli.main import app, main
-from penstock.cli.registry import VERBS
+from penstock.cli.main import VERBS, app, main
 from penstock.ledger.checkpoint import checkpoint_folder, store_pins, write_batch_file
 from penstock.ledger.entry import Counts, Entry, MaintenanceNote, Pins, Watermark, dump
 from penstock.ledger.entry import dump_maintenance as dump_upkeep

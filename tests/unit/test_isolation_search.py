@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from penstock.tables.failing_rows import (
     failure_of_exception,
     failure_of_traceback,
     find_failing,
+    is_committed,
 )
+from tests.unit.hand_ledgers import HandLog, at, entry
 
 SEED = 1811
 
@@ -95,3 +98,21 @@ def test_an_exception_of_this_process_names_where_it_was_raised() -> None:
         failure = failure_of_exception(error)
     assert failure.name == "ValueError" and failure.full.startswith("ValueError: invalid literal")
     assert "test_isolation_search.py:" in failure.full
+
+
+def test_the_entry_that_opened_a_generation_is_not_the_commit_of_its_fill(tmp_path: Path) -> None:
+    """A fill keeps what the opening entry had seen of the log, and has its number. Taken for committed, a replay of a
+    folder with a file that cannot be read would end there instead of setting the file aside."""
+    hand = HandLog(tmp_path / "t")
+    hand.begin(at(0))
+    batch = entry(1, at(0), at(5), seen=0)
+    assert not is_committed(hand.log, batch)
+    seen = hand.batch(batch)
+    assert is_committed(hand.log, batch)
+    opened = entry(0, at(5), at(5), generation=2, kind="open", seen=seen)
+    hand.commit("WRITE", note=opened)
+    fill = opened.next_entry("fill")
+    assert fill.key == opened.key and fill.seen == seen
+    assert not is_committed(hand.log, fill)
+    hand.commit("WRITE", note=fill, adds=1, removes=1)
+    assert is_committed(hand.log, fill)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import select
 import shutil
+import signal
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -105,3 +108,18 @@ def test_our_own_jar_was_built_from_the_sources_beside_it() -> None:
         assert {"penstock/LocalFiles.class", "penstock/json/Decoder.class"} <= set(jar.namelist())
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in sources)).hexdigest()
     assert f"Sources-SHA256: {digest}" in manifest, "run `make jar`"
+
+
+@pytest.mark.parametrize(("silence", "last"), [(30.0, []), (0.3, ["SERVER ERROR: nothing was heard for 0.3 s"])])
+def test_a_last_line_without_a_newline_is_read(
+    silence: float, last: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the process ended behind it, or fell silent and was killed."""
+    monkeypatch.setattr(jars, "SILENCE", silence)
+    script = "printf 'one\\ntwo\\n\\nthree'" + ("; exec sleep 60" if last else "")
+    process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout:
+        assert select.select([process.stdout], [], [], 30.0)[0]
+        assert list(jars._lines(process)) == ["one", "two", "", "three", *last]
+    assert process.wait() == (-signal.SIGKILL if last else 0)

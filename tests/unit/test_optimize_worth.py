@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.maintenance import optimize as optimize_module
 from penstock.maintenance.optimize import (
     MANY,
     MIN_FILES,
     MOST_PARTITIONS,
     LayoutGoal,
+    OptimizePlan,
     OptimizeStep,
+    TableOptimize,
     is_conflict,
     plan_steps,
+    run_optimize,
     statement,
     target_bytes,
 )
@@ -27,6 +34,7 @@ from penstock.maintenance.tables import (
 from penstock.spark.sql_text import quote
 from penstock.storage.layout import DataFile, Layout
 from penstock.storage.stores import LocalStore
+from tests.bronze_table import plan_of, table_plan
 
 MB = 1024 * 1024
 TARGET = 256 * MB
@@ -152,3 +160,45 @@ def test_what_was_done_is_remembered(tmp_path: Path) -> None:
     made = MaintenanceHistory({"optimize": 5}, 7, {("a", None): 3}, ("id",))
     write_memory(store, system, "t", made)
     assert (read_history(store, system, "t"), optimize_started_ms(store, system, "t")) == (made, 7)
+
+
+SMALL = files(MIN_FILES)
+MARKED = files(1, 200 * MB, rows=1000, deleted=300)
+PURGE, COMPACT = OptimizeStep("purge", 1, 200 * MB, 1), OptimizeStep("compact", MIN_FILES, MIN_FILES * MB, 1)
+
+
+@pytest.mark.parametrize(
+    ("listed", "layouts", "run"),
+    [
+        ([PURGE], [MARKED, SMALL], ["purge"]),
+        ([PURGE, COMPACT], [[*MARKED, *SMALL], SMALL, files(1)], ["purge", "compact"]),
+        ([PURGE, COMPACT], [SMALL, files(1)], ["compact"]),
+        ([COMPACT], [files(1)], []),
+    ],
+    ids=["what a step leaves waits for the next plan", "in order", "a step was done meanwhile", "all was done"],
+)
+def test_the_steps_that_were_listed_are_those_that_run(
+    listed: Sequence[OptimizeStep],
+    layouts: Sequence[list[DataFile]],
+    run: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`layouts`: the files before the first step, and after each."""
+    table = table_plan(str(tmp_path / "lake/bronze/orders"))
+    place = MaintainedTable(table.name, table.uri, "table")
+    plan, rewritten, found = plan_of(tmp_path, table), [], iter(layouts)
+
+    def rewrite(_: Any, place: Any, layout: Any, step: OptimizeStep, *more: Any) -> None:
+        assert optimize_started_ms(LocalStore(), plan.system, table.name) is not None, "a vacuum has to know"
+        rewritten.append(step.kind)
+
+    monkeypatch.setattr(optimize_module, "rewrite", rewrite)
+    monkeypatch.setattr(optimize_module, "snapshot_layout", lambda *_: layout(*next(found)))
+    monkeypatch.setattr(optimize_module, "exclusive_maintenance", lambda *_: nullcontext())
+    planned = OptimizePlan((TableOptimize(place, table, steps=tuple(listed)),), full=False)
+    result = run_optimize(None, plan, planned, LocalStore(), lambda *_: None)  # type: ignore[arg-type]
+    assert not result.errors and rewritten == run
+    assert [step.kind for step in result.done[table.name].done] == run
+    history = read_history(LocalStore(), plan.system, table.name)
+    assert history.began_ms is None and "optimize" in history.done

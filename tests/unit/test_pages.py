@@ -137,7 +137,7 @@ def certificate(tmp_path: Path) -> dict[str, Any]:
         ReaderProgress("silver.orders", "bronze.orders", 7),
         ReaderProgress("gold.sales", "silver.orders", 8, HOSTILE),
     ]
-    done.output_search = OutputSearch(88, ("lake/run.log",), (), ("lake/other",))
+    done.output_search = OutputSearch(88, ("lake/run.log",), ("lake/other",))
     done.search = SearchFindings(
         files=1_234, bytes=9_876, same={("gold.sales", f"amount {n}"): n for n in range(1, 211)}
     )

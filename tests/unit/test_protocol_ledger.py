@@ -243,6 +243,26 @@ def test_an_entry_with_the_number_of_another_is_not_confirmed_by_that(hand: Hand
         must_confirm(tail, hand.log, replace(TWO, id="b"))
 
 
+def test_of_several_entries_that_came_first_the_first_is_named(hand: HandLog) -> None:
+    """The commit that took the place of ours, and the one that opened the generation; not what came beside or later."""
+    tail, ours = tail_of(hand), replace(TWO, id="b")
+    hand.commit("WRITE", note=entry(1, at(0, 0), at(5, 5), kind="redrive", seen=1))
+    hand.batch(replace(TWO, id="a"))
+    hand.batch(entry(3, at(9, 9), at(12, 9)))
+    with pytest.raises(Conflict) as conflict:
+        must_confirm(tail, hand.log, ours)
+    assert conflict.value.message.endswith("batch 1.2 in version 3")
+    hand.commit("WRITE", note=entry(0, at(9, 9), at(9, 9), kind="open", generation=2))
+    hand.batch(entry(1, at(9, 9), at(12, 9), generation=2))
+    hand.commit("WRITE", note=entry(3, at(9, 9), at(12, 9), kind="carry", seen=4))
+    with pytest.raises(Fenced) as fenced:
+        must_confirm(tail, hand.log, ours)
+    assert fenced.value.message.endswith("generation 2 in version 5")
+    hand.commit("WRITE", note=entry(1, at(0, 0), at(5, 5), kind="redrive", seen=1))
+    with pytest.raises(Fenced):
+        must_confirm(tail, hand.log, ours)
+
+
 def test_a_commit_that_nobody_replaced_and_that_is_not_there_breaks_the_chain(hand: HandLog) -> None:
     with pytest.raises(ChainBroken, match="the log does not hold it"):
         must_confirm(tail_of(hand), hand.log, TWO)

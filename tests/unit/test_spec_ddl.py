@@ -27,6 +27,10 @@ def test_columns_as_sql_writes_them() -> None:
     )
 
 
+def test_a_remark_ends_with_its_line_whatever_ends_that() -> None:
+    assert [column.name for column in parse_ddl("a INT, -- first\rb INT, -- second\r\nc INT").fields] == ["a", "b", "c"]
+
+
 def test_what_was_read_can_be_written_again() -> None:
     text = "`a` BIGINT NOT NULL, `b` DECIMAL(18,4), `c` ARRAY<STRUCT<`d`: MAP<STRING, DATE>>>"
     assert parse_ddl(text).columns() == text
@@ -59,6 +63,21 @@ def test_types_by_other_names(word: str, name: str) -> None:
         ("a INT, A STRING", 1, 8, "there twice"),
         ("1a INT", 1, 1, "cannot name a column"),
         ("a INT; b INT", 1, 6, "does not belong here"),
+        ("a BIGINT COMMENT", 1, 17, "ends where"),
+        ("a BIGINT COMMENT b", 1, 18, "not a text in quotes"),
+        ("a BIGINT COMMENT, b STRING", 1, 17, "not a text in quotes"),
+        ("a BIGINT COMMENT\n  NOT NULL", 2, 3, "not a text in quotes"),
+        ("a ARRAY<STRUCT<b: INT COMMENT>>", 1, 30, "not a text in quotes"),
+        ("a INT COMMENT 'x' COMMENT 'y'", 1, 19, "twice"),
+        ("a INT NOT NULL COMMENT 'x' NOT NULL", 1, 28, "twice"),
+        ("a DECIMAL(18 4)", 1, 14, "does not belong here"),
+        ("a DECIMAL(,18,,4)", 1, 11, "does not belong here"),
+        ("a DECIMAL(18,,4)", 1, 14, "does not belong here"),
+        ("a DECIMAL(18,4,)", 1, 16, "does not belong here"),
+        ("a DECIMAL()", 1, 11, "does not belong here"),
+        ("a INT()", 1, 7, "does not belong here"),
+        ("a DECIMAL(1\u0668,4)", 1, 12, "does not belong here"),
+        ("a INT, /*+ hint */ b INT", 1, 8, "does not belong here"),
     ],
 )
 def test_a_mistake_is_told_with_its_place(text: str, line: int, column: int, said: str) -> None:

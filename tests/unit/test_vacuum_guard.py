@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.maintenance import vacuum as vacuum_module
 from penstock.maintenance.retention import HOUR_MS, MARGIN_MS, Horizon, Need, horizon, hours, same_place, span_text
-from penstock.maintenance.tables import DAY_MS, known_since_ms, retention_ms
+from penstock.maintenance.tables import DAY_MS, known_since_ms, maintained_tables, retention_ms
+from penstock.maintenance.vacuum import TableVacuum, vacuum
+from penstock.storage.layout import Layout
+from penstock.storage.stores import LocalStore
+from tests.bronze_table import plan_of, table_plan
 from tests.unit.vacuum_lake import TABLE, Lake, at_version, make_plan
 
 NOW = 1_800_000_000_000
@@ -48,6 +55,30 @@ def test_nothing_goes_if_one_cannot_be_told_or_is_older_than_what_delta_remember
     window = Need("the replay window", "of 7d", NOW - 7 * DAY_MS, window=True)
     assert horizon("t", NOW, [window], NOW - 7 * DAY_MS).at_ms == NOW - 7 * DAY_MS, "a window of just that length fits"
     assert horizon("t", NOW - 8 * DAY_MS, [], NOW - 7 * DAY_MS).at_ms is None, "more was asked for than is remembered"
+
+
+def test_nothing_goes_where_nothing_was_to_go_when_it_was_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that only had to remember longer, and whose reader has moved on since."""
+    table = table_plan(str(tmp_path / "lake/bronze/orders"))
+    (place,) = maintained_tables(table)
+    listed = TableVacuum(place, table, Horizon(place.name, NOW, None, (), "silver.a is a riddle"), remember_ms=1)
+    by_now = TableVacuum(place, table, Horizon(place.name, NOW, NOW, ()), candidates=True)
+    asked: list[str] = []
+
+    def list_removable(*_: Any) -> list[str]:
+        asked.append("Delta")
+        return []
+
+    monkeypatch.setattr(vacuum_module, "snapshot_layout", lambda *_: Layout(0, ()))
+    monkeypatch.setattr(vacuum_module, "plan_table_vacuum", lambda *_, **__: by_now)
+    monkeypatch.setattr(vacuum_module, "list_removable", list_removable)
+    given: Any = (None, plan_of(tmp_path, table), table, place, LocalStore())
+    done = vacuum(*given, by="a test", hold=nullcontext, planned=listed)
+    assert (done.files, done.horizon.at_ms, done.horizon.why, asked) == (0, None, "silver.a is a riddle", [])
+    vacuum(*given, by="a test", hold=nullcontext)
+    assert asked == ["Delta"], "without a plan that was shown, as far as it may go now"
 
 
 @pytest.mark.parametrize(

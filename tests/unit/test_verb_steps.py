@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from typer.testing import CliRunner
@@ -16,9 +17,9 @@ from penstock.cli.main import app
 from penstock.cli.session import steps_view
 from penstock.maintenance.tables import maintained_tables
 from penstock.maintenance.vacuum import DropOldCheckpoints, TableVacuum, VacuumPlan
-from penstock.operations.abort import plan_abort
 from penstock.operations.redrive import RedrivePlan
-from penstock.operations.reset import plan_reset
+from penstock.operations.reset import ResetPlan, plan_reset, run_reset
+from penstock.operations.rewind_plan import plan_abort
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.spec.load import load_project
@@ -140,3 +141,21 @@ def test_steps_are_numbered_and_harmless(plan: Plan) -> None:
     planned = RedrivePlan(plan.tables[1], None, {"\x1b[2Jgone": 1})
     assert steps_view(planned.steps).plain.splitlines()[0] == "steps:" and "\x1b" not in steps_view(planned.steps).plain
     assert steps_view([]).plain == "steps: none"
+
+
+def test_a_reset_carries_out_the_steps_that_it_lists(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "penstock.operations.reset"
+    done: list[Any] = []
+    for name in ("session_store", "TableSession", "Sources", "JvmLock"):
+        monkeypatch.setattr(f"{module}.{name}", MagicMock())
+    monkeypatch.setattr(f"{module}.table_locks", lambda *_: nullcontext())
+    monkeypatch.setattr(f"{module}._open_generation", lambda _work, _plan, step: done.append(step) or "head")
+    monkeypatch.setattr(f"{module}._make_checkpoint", lambda *given: done.append(given[-1]))
+    planned = ResetPlan(plan.tables[0], "earliest", None, at(0))
+    opened, _ = planned.steps
+    session: Any = None
+    assert run_reset(session, plan, planned) == "head" and done == [opened, "head"]
+    done.clear()
+    monkeypatch.setattr(ResetPlan, "steps", property(lambda _: (opened,)))
+    run_reset(session, plan, planned)
+    assert done == [opened], "a step that is not listed is not carried out"

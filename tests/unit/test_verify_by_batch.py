@@ -9,10 +9,9 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.storage.stores import LocalStore
 from penstock.verify.context import VerifyContext
-from penstock.verify.coordinates import Spans, landed
+from penstock.verify.coordinates import CoordinateTable, Spans, landed, read_at
 from penstock.verify.counts import _SpanSums, wrong_batches
 from penstock.verify.report import Report
-from penstock.verify.rows import CoordinateTable, read_at
 from penstock.verify.upstream import Arrival, arrivals
 from tests.bronze_table import BronzeTable
 from tests.unit.verify_table import begun

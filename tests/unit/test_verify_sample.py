@@ -11,8 +11,8 @@ import yaml
 from penstock.plan.build import build_plan
 from penstock.plan.model import TablePlan
 from penstock.spec.load import load_project
+from penstock.verify.derived_tables import applicable_check, pending_check
 from penstock.verify.document import groups_query, quote_name
-from penstock.verify.recompute.applicability import applicable_check, pending_check
 from penstock.verify.recompute.diff import ALL_UP_TO, SAMPLE_SIZE, hashable, sample_of, unsteady_metrics
 from penstock.verify.report import Differing, Value
 

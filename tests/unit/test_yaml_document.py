@@ -91,6 +91,34 @@ def test_aliases_and_merges_are_read() -> None:
     assert document.tree == {"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 2}, "e": {"c": 3, "b": 1}}
 
 
+def test_a_merge_inherits_what_its_source_inherits() -> None:
+    document = parse("a: &a {x: 1}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, z: 3}\n", "f.yml")
+    assert document.problems == []
+    assert document.tree["c"] == {"z": 3, "y": 2, "x": 1}
+    assert document.position(("c", "x"), at_key=True) == (1, 8)
+
+
+def test_the_nearest_of_the_inherited_values_wins() -> None:
+    text = "a: &a {x: a, y: a, z: a}\nb: &b {<<: *a, y: b}\nc: &c {z: c}\nd: {<<: [*b, *c], w: d}\ne: {<<: [*c, *b]}\n"
+    tree = parse(text, "f.yml").tree
+    assert tree["d"] == {"w": "d", "y": "b", "x": "a", "z": "a"}
+    assert tree["e"] == {"z": "c", "y": "b", "x": "a"}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"), [("a: &a {<<: *a, x: 1}\n", (1, 8)), ("a: &a {x: &b {<<: *a, z: 1}, <<: *b}\n", (1, 15))]
+)
+def test_a_merge_of_itself_is_refused(text: str, place: tuple[int, int]) -> None:
+    problems = parse(text, "f.yml").problems
+    assert any("endless" in problem.message and (problem.line, problem.column) == place for problem in problems)
+
+
+def test_merges_of_merges_do_not_fill_the_memory() -> None:
+    lines = ["a0: &a0 {x: 1}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}" for n in range(1, 12)]
+    assert any("endless" in problem.message for problem in parse("\n".join(lines), "f.yml").problems)
+
+
 def test_an_alias_of_itself_ends() -> None:
     assert "endless" in parse("a: &x [*x]\n", "f.yml").problems[0].message
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import visible
-from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.console import (
+    facts_view,
+    fold,
+    left,
+    plain_table,
+    print_json,
+    print_view,
+    right,
+    text_console,
+    visible,
+    visible_lines,
+)
+from penstock.cli.options import AsJson, Directory, DryRun, TableName, Tables, Yes, load_table, load_tables
 from penstock.cli.session import confirm, steps_view, verb_session
 from penstock.ledger.checkpoint import BATCH_FILES_KEPT
 from penstock.ledger.position import VERSIONS, describe_position
 from penstock.ledger.row_counts import BATCHES, UNMET
 from penstock.operations.checkpoint_state import describe_positions
+from penstock.spec.quantity import counted, time_text
 from penstock.storage.stores import Size
 
 if TYPE_CHECKING:
@@ -45,28 +55,19 @@ def list_view(summaries: Sequence[CheckpointSummary], orphans: Sequence[Leftover
 
 
 def _rows(summaries: Sequence[CheckpointSummary]) -> Table:
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column(Text("table"), overflow="fold")
-    for title in ("generation", "ledger", "planned", "committed"):
-        grid.add_column(Text(title), justify="right", no_wrap=True)
-    grid.add_column(Text("in step"), no_wrap=True)
-    grid.add_column(Text("state"), justify="right", no_wrap=True)
-    for title in ("size", "files", "per batch", "kept"):
-        grid.add_column(Text(title), justify="right", no_wrap=True)
+    grid = plain_table(
+        *fold("table"),
+        *right("generation", "ledger", "planned", "committed"),
+        *left("in step"),
+        *right("state", "size", "files", "per batch", "kept"),
+    )
     for summary in summaries:
         checkpoint, weight = summary.inspection, summary.weight
         entry, stateful = checkpoint.entry, checkpoint.table.stream is not None
+        numbers = (entry and entry.generation, entry and entry.batch, checkpoint.planned, checkpoint.committed)
         grid.add_row(
             Text(checkpoint.table.name, style="bold"),
-            *(
-                Text("" if number is None else str(number))
-                for number in (
-                    entry and entry.generation,
-                    entry and entry.batch,
-                    checkpoint.planned,
-                    checkpoint.committed,
-                )
-            ),
+            *(Text("" if number is None else str(number)) for number in numbers),
             format_in_step(checkpoint),
             Text(bytes_text(weight.state.bytes) if stateful and entry is not None else ""),
             Text(bytes_text(weight.size.bytes) if entry is not None else ""),
@@ -90,19 +91,13 @@ def _problems(summaries: Sequence[CheckpointSummary]) -> Iterator[Text]:
     for checkpoint in (summary.inspection for summary in summaries):
         name = (f"{checkpoint.table.name}: ", "bold")
         if checkpoint.refusal is not None:
-            hint = f"\n  -> {checkpoint.refusal.hint}" if checkpoint.refusal.hint else ""
+            hint = f"\n  -> {visible_lines(checkpoint.refusal.hint)}" if checkpoint.refusal.hint else ""
             texts.append(Text.assemble(name, (visible(checkpoint.refusal.message), "red"), hint))
         elif checkpoint.why is not None:
-            heal_hint = (
-                ""
-                if checkpoint.table.stream is not None
-                else f", or now by `penstock checkpoints heal {checkpoint.table.name}`"
-            )
-            texts.append(
-                Text.assemble(
-                    name, (visible(checkpoint.why), "yellow"), f"\n  -> the next start rebuilds it{heal_hint}"
-                )
-            )
+            hint = "\n  -> the next start rebuilds it"
+            if checkpoint.table.stream is None:
+                hint += f", or now by `penstock checkpoints heal {checkpoint.table.name}`"
+            texts.append(Text.assemble(name, (visible(checkpoint.why), "yellow"), hint))
     if texts:
         yield Text("")
     yield from texts
@@ -112,15 +107,17 @@ def _leftover_lines(leftovers: Sequence[Leftover]) -> Iterator[Text]:
     if not leftovers:
         return
     total = sum((leftover.size for leftover in leftovers), Size())
-    folders = f"{len(leftovers)} folder{'s' * (len(leftovers) != 1)}"
+    folders = counted(len(leftovers), "folder")
     yield Text("")
     yield Text(f"left over, no start looks at them: {folders}, {size_text(total)}", style="dim")
     for leftover in leftovers[:LEFTOVERS_SHOWN]:
-        yield Text(
-            f"  {leftover.table}  {leftover.description}, {size_text(leftover.size)}: {leftover.folder}", style="dim"
-        )
+        yield Text(f"  {visible(leftover.table)}  {_leftover_text(leftover)}", style="dim")
     if len(leftovers) > LEFTOVERS_SHOWN:
         yield Text(f"  and {len(leftovers) - LEFTOVERS_SHOWN} more: `--json` has all", style="dim")
+
+
+def _leftover_text(leftover: Leftover) -> str:
+    return visible(f"{leftover.description}, {size_text(leftover.size)}: {leftover.folder}")
 
 
 def healing_view(table: str, healing: Healing | None) -> Iterator[Text]:
@@ -135,11 +132,11 @@ def healing_view(table: str, healing: Healing | None) -> Iterator[Text]:
         return
     yield Text.assemble(name, f": its checkpoint has to be rebuilt: {visible(healing.why)}")
     yield Text(f"  replaced: {healing.folder}")
-    yield Text(f"  made from the ledger at {batch}: {describe_positions(healing.entry.after)}")
+    yield Text(f"  made from the ledger at {batch}: {visible(describe_positions(healing.entry.after))}")
 
 
 def size_text(size: Size) -> str:
-    return f"{size.files:,} file{'s' * (size.files != 1)}, {bytes_text(size.bytes)}"
+    return f"{counted(size.files, 'file')}, {bytes_text(size.bytes)}"
 
 
 def bytes_text(count: int) -> str:
@@ -169,7 +166,7 @@ _FORECASTS = {
 
 def show_view(details: CheckpointDetails) -> RenderableType:
     title = Text(details.inspection.table.name, style="bold")
-    parts: list[RenderableType] = [title, _facts(details)]
+    parts: list[RenderableType] = [title, facts_view(_facts(details))]
     if details.batches:
         parts += ["", _batches(details)]
     if details.inspection.checkpoint is not None:
@@ -179,21 +176,13 @@ def show_view(details: CheckpointDetails) -> RenderableType:
     return Group(*parts)
 
 
-def _facts(details: CheckpointDetails) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim", min_width=10)
-    grid.add_column(overflow="fold")
-    for label, content in _fact_rows(details):
-        grid.add_row(label, content if isinstance(content, Text) else Text(content))
-    return Padding(grid, (0, 0, 0, 2))
-
-
-def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
+def _facts(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
     checkpoint, weight, entry = details.inspection, details.weight, details.inspection.entry
     yield "folder", checkpoint.folder or f"{checkpoint.table.checkpoints}/<generation>"
     yield "reads", details.reads
     if entry is not None:
-        yield "ledger", f"ends with {entry.kind} {entry.generation}.{entry.batch} at {describe_positions(entry.after)}"
+        position = visible(describe_positions(entry.after))
+        yield "ledger", f"ends with {entry.kind} {entry.generation}.{entry.batch} at {position}"
     if checkpoint.checkpoint is not None:
         yield "query id", visible(details.query or "missing")
         marker = checkpoint.checkpoint.marker
@@ -214,7 +203,7 @@ def _fact_rows(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
         yield "runner", Text(f"process {details.process} works on the table now", style="green")
     yield "a start", _forecast_text(details.forecast)
     for leftover in details.leftovers:
-        yield "left over", f"{leftover.description}, {size_text(leftover.size)}: {leftover.folder}"
+        yield "left over", _leftover_text(leftover)
 
 
 def _growth(details: CheckpointDetails) -> str:
@@ -234,28 +223,22 @@ def _forecast_text(forecast: StartForecast) -> Text:
     words, style = _FORECASTS[forecast.does]
     text = Text.assemble((words, style), f" {visible(forecast.why)}")
     if forecast.unknown:
-        text.append(f"; not known: {forecast.unknown}", style="yellow")
-    return text.append(f"\n-> {forecast.hint}" if forecast.hint else "")
+        text.append(f"; not known: {visible(forecast.unknown)}", style="yellow")
+    return text.append(f"\n-> {visible_lines(forecast.hint)}" if forecast.hint else "")
 
 
 def _batches(details: CheckpointDetails) -> Table:
     definition = details.inspection.table.definition
-    has_pins, has_counts = (
-        any(batch.pins for batch in details.batches),
-        any(batch.row_counts for batch in details.batches),
-    )
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column(Text("  batch"), justify="right", no_wrap=True)
-    for title in ("planned (UTC)", "committed"):
-        grid.add_column(Text(title), no_wrap=True)
-    for title in ("reads", *["pins"] * has_pins, *["what became of its rows"] * has_counts):
-        grid.add_column(Text(title), overflow="fold")
+    has_pins = any(batch.pins for batch in details.batches)
+    has_counts = any(batch.row_counts for batch in details.batches)
+    long_titles = ("reads", *["pins"] * has_pins, *["what became of its rows"] * has_counts)
+    grid = plain_table(*right("  batch"), *left("planned (UTC)", "committed"), *fold(*long_titles))
     for batch in details.batches:
         grid.add_row(
             Text(str(batch.number)),
-            Text("unreadable", style="red") if batch.time_ms is None else Text(_time(batch.time_ms)),
+            Text("unreadable", style="red") if batch.time_ms is None else Text(time_text(batch.time_ms)),
             Text("yes") if batch.committed else Text("no", style="yellow"),
-            Text(_describe_read(batch)),
+            Text(visible(_describe_read(batch))),
             *[Text(_pins(batch, definition))] * has_pins,
             *[Text(_row_counts(batch.row_counts))] * has_counts,
         )
@@ -280,7 +263,7 @@ def _pins(batch: CheckpointBatch, definition: str) -> str:
     parts = [] if batch.pins.definition == definition else [visible(f"definition {batch.pins.definition}")]
     parts += [visible(f"{name} at version {version}") for name, version in batch.pins.lookups.items()]
     if batch.pins.watermark is not None and batch.pins.watermark.now is not None:
-        parts.append(f"watermark {_time(batch.pins.watermark.now // 1000)}")
+        parts.append(f"watermark {time_text(batch.pins.watermark.now // 1000)}")
     return ", ".join(parts) or "today's definition"
 
 
@@ -296,50 +279,39 @@ def _count_label(name: str) -> str:
 def _state(details: CheckpointDetails) -> RenderableType:
     lines = [Text("Spark's state", style="bold")]
     for operator in details.operators:
-        versions = (
-            f"versions {operator.versions[0]} to {operator.versions[1]}"
-            if operator.versions is not None
-            else "no version"
-        )
+        span = operator.versions
+        versions = f"versions {span[0]} to {span[1]}" if span is not None else "no version"
         behind = f", {operator.partitions_behind} of its partitions behind" if operator.partitions_behind else ""
-        partitions = f"{operator.partitions} partition{'s' * (operator.partitions != 1)}"
-        label = f"operator {operator.number}, {operator.label}" + (
-            f" ({operator.name})" if operator.name and operator.name != operator.label else ""
-        )
+        partitions = counted(operator.partitions, "partition")
+        name = f" ({operator.name})" if operator.name and operator.name != operator.label else ""
+        label = visible(f"operator {operator.number}, {operator.label}{name}")
         lines.append(Text(f"  {label}: {partitions}, {versions}{behind}, {size_text(operator.size)}"))
     return Group(*lines)
-
-
-def _time(timestamp_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):  # not a time that a clock can show
-        return str(timestamp_ms)
 
 
 # `checkpoints reset`.
 
 
 def render_reset(reset_plan: ResetPlan, readers: Sequence[str]) -> RenderableType:
-    return Group(*_reset_lines(reset_plan, readers), steps_view(reset_plan.steps))
-
-
-def _reset_lines(reset_plan: ResetPlan, readers: Sequence[str]) -> Iterator[Text]:
+    lines = (Text(visible(line)) for line in _reset_lines(reset_plan, readers))
     before = describe_position(reset_plan.before) if reset_plan.before else "no position"
-    yield Text.assemble((reset_plan.table.name, "bold"), f": {before} -> {describe_position(reset_plan.after)}")
+    move = visible(f"{before} -> {describe_position(reset_plan.after)}")
+    title = Text.assemble((reset_plan.table.name, "bold"), f": {move}")
+    return Group(title, *lines, steps_view(reset_plan.steps))
+
+
+def _reset_lines(reset_plan: ResetPlan, readers: Sequence[str]) -> Iterator[str]:
     for label, ranges in (("never read", reset_plan.skipped), ("read again", reset_plan.read_again)):
         if ranges:
             unit = "versions" if ranges[0].topic == VERSIONS else "offsets"
             count = sum(span.end - span.start for span in ranges)
-            yield Text(f"  {label}: {count:,} {unit}: {', '.join(map(str, ranges))}")
+            yield f"  {label}: {count:,} {unit}: {', '.join(map(str, ranges))}"
     for topic in reset_plan.dropped:
-        yield Text(f"  no longer read: topic {topic}, which does not exist any more")
+        yield f"  no longer read: topic {topic}, which does not exist any more"
     if reset_plan.starts_over:
-        yield Text(
-            f"  emptied: all rows of {reset_plan.table.name}; made again from {', '.join(reset_plan.starts_over)}"
-        )
+        yield f"  emptied: all rows of {reset_plan.table.name}; made again from {', '.join(reset_plan.starts_over)}"
         if readers:
-            yield Text(f"  its rows reach {', '.join(readers)} once more: they keep those that they have read")
+            yield f"  its rows reach {', '.join(readers)} once more: they keep those that they have read"
 
 
 # The commands of `penstock checkpoints`.
@@ -360,32 +332,24 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
     No Spark is started and nothing is changed. Folders that are left over of earlier generations are listed too.
     """
     from penstock.operations.checkpoint_state import unknown_table_leftovers
-    from penstock.operations.checkpoints import checkpoint_summaries, summary_document
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
+    from penstock.operations.checkpoints import checkpoint_summaries, leftover_document, summary_document
 
-    plan = load_plan(directory)
-    store = open_store(plan)
-    summaries = checkpoint_summaries(plan, select_tables(plan, tables or []), store)
+    plan, table_plans, store = load_tables(directory, tables)
+    summaries = checkpoint_summaries(plan, table_plans, store)
     orphans = [] if tables else list(unknown_table_leftovers(plan, store))
     if as_json:
-        from penstock.cli.console import print_json
-        from penstock.operations.checkpoints import leftover_document
-
         documents = {
             "tables": [summary_document(summary) for summary in summaries],
             "others": [leftover_document(leftover) for leftover in orphans],
         }
         print_json({"project": plan.name, **documents})
-        return
-    from penstock.cli.console import print_view
-
-    print_view(list_view(summaries, orphans, plan.system), piped=200)
+    else:
+        print_view(list_view(summaries, orphans, plan.system), piped=200)
 
 
 @group.command("show")
 def show_(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
+    table: TableName,
     last: Annotated[int, typer.Option("--last", "-n", min=1, max=1000, help="So many of its last batches.")] = 5,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -396,25 +360,18 @@ def show_(
     broker that is away is waited for a few seconds.
     """
     from penstock.operations.checkpoints import checkpoint_details, show_document
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    (table_plan,) = select_tables(plan, [table])
-    details = checkpoint_details(plan, table_plan, open_store(plan), last)
+    plan, table_plan, store = load_table(directory, table)
+    details = checkpoint_details(plan, table_plan, store, last)
     if as_json:
-        from penstock.cli.console import print_json
-
         print_json(show_document(details))
-        return
-    from penstock.cli.console import print_view
-
-    print_view(show_view(details), piped=200)
+    else:
+        print_view(show_view(details), piped=200)
 
 
 @group.command("heal")
 def heal(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
+    table: TableName,
     directory: Directory = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -425,22 +382,16 @@ def heal(
     No Spark is started, and no row is read again or skipped: the last batch is planned over its recorded range, and
     recognised as written. Refused while a runner works on the table.
     """
-    from penstock.cli.console import print_json, text_console
     from penstock.operations.checkpoints import healing_document
     from penstock.operations.heal import plan_heal, run_heal
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    (table_plan,) = select_tables(plan, [table])
-    store = open_store(plan)
+    plan, table_plan, store = load_table(directory, table)
     healing = plan_heal(plan, table_plan, store)
     console, done = text_console(as_json), False
     for line in healing_view(table, healing):
         console.print(line, soft_wrap=True)
     if healing is not None and healing.why is not None and not dry_run:
-        if not yes:
-            confirm()
+        confirm(yes)
         healing = run_heal(plan, table_plan, store)
         done = healing is not None and healing.why is not None
         console.print("  done: `penstock run` continues from there" if done else "  another process has done it")
@@ -473,23 +424,19 @@ def reset(
 
     The way on after a refusal: records gone from Kafka, a topic made again, a table restored by hand.
     """
-    from penstock.cli.console import print_json, text_console
     from penstock.operations.reset import document, plan_reset, run_reset
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan, console = load_plan(directory), text_console(as_json)
-    (table_plan,) = select_tables(plan, [table])
-    reset_plan = plan_reset(table_plan, open_store(plan), to, tuple(topic or ()))
+    plan, table_plan, store = load_table(directory, table)
+    console = text_console(as_json)
+    reset_plan = plan_reset(table_plan, store, to, tuple(topic or ()))
     readers = [reader.name for reader in plan.tables if table in reader.upstream]
     console.print(render_reset(reset_plan, readers), soft_wrap=True)
     if not dry_run:
-        if not yes:
-            confirm()
+        confirm(yes)
         with verb_session(plan, console, table) as session:
             entry = run_reset(session.spark, plan, reset_plan).entry
         if further_note := (entry.note or "").removeprefix(reset_plan.note).lstrip("; "):
-            console.print(f"  {further_note}", style="yellow", soft_wrap=True, markup=False)
+            console.print(Text(f"  {visible(further_note)}", style="yellow"), soft_wrap=True)
         console.print(f"  done: generation {entry.generation}. `penstock run` continues from there")
     if as_json:
         print_json({**document(reset_plan), "done": not dry_run})

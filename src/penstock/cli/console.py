@@ -7,15 +7,19 @@ import json
 import sys
 import threading
 import unicodedata
+from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
+from rich.table import Column, Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType
 
     from penstock.errors import PenstockError
 
@@ -37,6 +41,11 @@ def visible(text: str) -> str:
     if text.isprintable() and _BLANK.isdisjoint(text):
         return text
     return "".join(char if _plain(char) else _escape(char) for char in text)
+
+
+def visible_lines(text: str) -> str:
+    """The same for text that may have several lines: the message of an error, with its hint."""
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def visible_json(text: str) -> str:
@@ -70,8 +79,19 @@ def _unicode(char: str) -> str:
 # Answers go to standard output, everything else to standard error.
 
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+class TerminalConsole(Console):
+    """Reads no text as markup, and prints nothing that a terminal would obey, also where a view forgot `visible`."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible_lines(segment.text), segment.style)
+
+
+out = TerminalConsole()
+err = TerminalConsole(stderr=True)
 
 
 def print_json(document: Any) -> None:
@@ -82,16 +102,20 @@ def print_json(document: Any) -> None:
 
 def error_text(error: PenstockError, word: str = "error:", table: str | None = None) -> Text:
     """What happened stands out, and what to do about it follows. `table` is named unless the error says where it is."""
-    message = str(error)
+    message = visible_lines(str(error))
     if table is not None and error.where is None:
         message = f"{table}: {message}"
     first, _, rest = message.partition("\n")
     return Text.assemble((f"{word} {first}", "bold red"), f"\n{rest}" if rest else "")
 
 
-def text_console(as_json: bool) -> Console:
-    """The console for text that people read: standard error while standard output carries JSON."""
-    return err if as_json else out
+def text_console(as_json: bool, *, piped: int | None = None) -> Console:
+    """The console for text that people read: standard error while standard output carries JSON. `piped` is its width
+    in a pipe, which has none to fit."""
+    console = err if as_json else out
+    if piped is not None and not console.is_terminal:
+        console.width = piped
+    return console
 
 
 def print_view(view: RenderableType, *, piped: int) -> None:
@@ -105,6 +129,34 @@ def print_view(view: RenderableType, *, piped: int) -> None:
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
+# Tables without lines, whose columns are as wide as their text: `plain_table(*fold("table"), *right("rows"))`.
+
+
+def plain_table(*columns: Column) -> Table:
+    return Table(*columns, box=None, pad_edge=False, header_style="dim")
+
+
+def left(*titles: str) -> Iterable[Column]:
+    return (Column(Text(title), no_wrap=True) for title in titles)
+
+
+def right(*titles: str) -> Iterable[Column]:
+    return (Column(Text(title), justify="right", no_wrap=True) for title in titles)
+
+
+def fold(*titles: str) -> Iterable[Column]:
+    """Columns of long texts: they share the space that the others leave."""
+    return (Column(Text(title), overflow="fold") for title in titles)
+
+
+def facts_view(rows: Iterable[tuple[str, str | Text]], *, labels: int = 10) -> Padding:
+    """Labels and, beside them, texts; `labels` is the least width of the first."""
+    grid = Table.grid(Column(no_wrap=True, style="dim", min_width=labels), Column(overflow="fold"), padding=(0, 2))
+    for label, content in rows:
+        grid.add_row(Text(visible(label)), Text(visible_lines(content)) if isinstance(content, str) else content)
+    return Padding(grid, (0, 0, 0, 2))
+
+
 # Progress on standard error.
 
 
@@ -116,7 +168,7 @@ class Bar:
     """A progress bar that appears after AFTER seconds. A timer starts it, because the work may be one long call."""
 
     def __init__(self) -> None:
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), TimeElapsedColumn())
         self._progress = Progress(*columns, console=err, transient=True)
         self._task = self._progress.add_task("", total=1.0)
         self._timer = threading.Timer(BAR_DELAY_SECONDS, self._progress.start)

@@ -9,33 +9,38 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from deltalake import DeltaTable, QueryBuilder
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import err, out
+from penstock.cli.console import err, out, shorten, visible
 from penstock.cli.run import RunView
+from penstock.cli.verify import report_view
 from penstock.dev.broker import Broker, count_topics
 from penstock.dev.connect import Connect
+from penstock.dev.examples import EXAMPLES, copy_example, find_example
 from penstock.dev.generate import Faults, ensure_topic, events, produce
 from penstock.dev.postgres import Postgres
-from penstock.errors import PenstockError, SetupError
+from penstock.errors import PenstockError, SetupError, UsageError
 from penstock.operations.causes import explain
 from penstock.operations.status import status
+from penstock.plan.build import build_plan
 from penstock.plan.quarantine import quarantine_of
 from penstock.runtime.runner import run_in
 from penstock.runtime.signals import stop_on_signals
 from penstock.spark.session import logs_folder, spark_session
+from penstock.spec.load import load_project
 from penstock.spec.table_kinds import MERGE_COLUMNS
 from penstock.storage.stores import LocalStore
 from penstock.verify.recompute.run import run_checks_in, tables_to_check
@@ -145,7 +150,7 @@ def _short(value: object) -> str:
             text = str(value)[:19]
         case _:
             text = str(value)
-    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"
+    return shorten(visible(text), WIDEST)
 
 
 # The live part of `penstock demo`: events are sent while all tables run, until the tables have read everything.
@@ -181,12 +186,24 @@ def prepare(example: Example, plan: Plan, bootstrap: str) -> list[ProducedEvents
     ]
 
 
-class TopicFeed(Protocol):
-    """Whatever fills the topics while the tables run; it has ended when its thread has."""
+class TopicFeed(ABC):
+    """Fills the topics while the tables run, in a thread of its own; it has ended when its thread has."""
 
-    thread: threading.Thread
-    sent: list[ProducedEvents]
-    error: Exception | None
+    def __init__(self, name: str, count: int, stop: threading.Event) -> None:
+        self._count, self._stop = count, stop
+        self.sent: list[ProducedEvents] = []
+        self.error: Exception | None = None
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self._send()
+        except Exception as error:
+            self.error = error
+            self._stop.set()
+
+    @abstractmethod
+    def _send(self) -> None: ...
 
 
 class DemoSession:
@@ -274,26 +291,20 @@ class DemoSession:
         return f"{table_status.lag:,} {unit}" + ("s" if table_status.lag > 1 else "")
 
 
-class Feed:
-    """Sends the events of an example to its topics at a steady rate, in a thread of its own."""
+class Feed(TopicFeed):
+    """Sends the events of an example to its topics at a steady rate."""
 
     def __init__(self, example: Example, bootstrap: str, count: int, stop: threading.Event) -> None:
-        self._example, self._bootstrap, self._count, self._stop = example, bootstrap, count, stop
-        self.sent: list[ProducedEvents] = []
-        self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._send, name="feed", daemon=True)
+        super().__init__("feed", count, stop)
+        self._example, self._bootstrap = example, bootstrap
 
     def _send(self) -> None:
         start = datetime.now(UTC) - self._example.time_span
         pace = self._count / self._example.time_span.total_seconds()
-        try:
-            for topic, kind in self._example.topics.items():
-                stream = events(kind, self._count, start=start, pace=pace, faults=FAULTS)
-                rate = self._count / SECONDS
-                self.sent.append(produce(self._bootstrap, topic, stream, rate=rate, stop=self._stop.is_set))
-        except Exception as error:
-            self.error = error
-            self._stop.set()
+        for topic, kind in self._example.topics.items():
+            stream = events(kind, self._count, start=start, pace=pace, faults=FAULTS)
+            rate = self._count / SECONDS
+            self.sent.append(produce(self._bootstrap, topic, stream, rate=rate, stop=self._stop.is_set))
 
 
 # `penstock demo customers`: a database instead of generated events, and a copy of it as the proof.
@@ -347,25 +358,18 @@ def start_services(project: Path) -> Iterator[DemoServices]:
         yield DemoServices(broker, postgres, connect, script)
 
 
-class Changes:
-    """Changes the database in a thread of its own, which ends when Debezium has sent all changes."""
+class Changes(TopicFeed):
+    """Changes the database; ends when Debezium has sent all changes."""
 
     def __init__(self, services: DemoServices, count: int, stop: threading.Event) -> None:
-        self._parts, self._count, self._stop = services, count, stop
-        self.sent: list[ProducedEvents] = []
-        self.error: Exception | None = None
-        self.thread = threading.Thread(target=self._make_changes, name="changes", daemon=True)
+        super().__init__("changes", count, stop)
+        self._parts = services
 
-    def _make_changes(self) -> None:
-        try:
-            with self._parts.postgres.connect() as connection:
-                change_count = self._parts.script.change(
-                    connection, self._count, seconds=SECONDS, stop=self._stop.is_set
-                )
-            self._wait(INITIAL_CUSTOMERS + change_count)
-        except Exception as error:
-            self.error = error
-            self._stop.set()
+    def _send(self) -> None:
+        with self._parts.postgres.connect() as connection:
+            script = self._parts.script
+            change_count = script.change(connection, self._count, seconds=SECONDS, stop=self._stop.is_set)
+        self._wait(INITIAL_CUSTOMERS + change_count)
 
     def _wait(self, records: int) -> None:
         deadline = time.monotonic() + COPY_PATIENCE
@@ -379,21 +383,6 @@ class Changes:
             time.sleep(0.2)
 
 
-def run(services: DemoServices, plan: Plan, count: int) -> tuple[int, list[Report]]:
-    """The exit code, and what `verify` says of the tables."""
-    with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, DemoSession(plan, view) as live:
-        result = live.make()
-        if live.complete:
-            out.print(
-                f"\n[bold cyan]3/4[/bold cyan] [bold]make {count:,} changes in PostgreSQL while all tables run[/bold]"
-            )
-            stop = threading.Event()
-            result = live.run(Changes(services, count, stop), stop)
-            live.prove()
-    view.summary(result)
-    return result.exit_code if live.complete else 3, live.reports
-
-
 def compare(services: DemoServices) -> int:
     """Compares the copy with its source row by row, in PostgreSQL itself. Returns the exit code."""
     rows, missing, surplus = services.postgres.execute(
@@ -404,9 +393,11 @@ def compare(services: DemoServices) -> int:
         """
     )[0]
     if missing or surplus:
-        out.print(f"[bold red]the copy differs[/bold red]: {missing:,} rows are missing, {surplus:,} are too many")
+        counts = f": {missing:,} rows are missing, {surplus:,} are too many"
+        out.print(Text.assemble(("the copy differs", "bold red"), counts))
         return 1
-    out.print(f"[bold green]the copy equals the source[/bold green], row by row: {rows:,} customers")
+    equal = ("the copy equals the source", "bold green")
+    out.print(Text.assemble(equal, f", row by row: {rows:,} customers"))
     return 0
 
 
@@ -443,12 +434,9 @@ def command(
     until everything is carried through, shows the tables and what was rejected, verifies them, and stops and removes
     everything that it started.
     """
-    from penstock.cli.console import out
-    from penstock.dev.examples import EXAMPLES, find_example
-
     if listing:
         for example in EXAMPLES.values():
-            out.print(f"{example.name:<12} {example.description}", markup=False, soft_wrap=True)
+            out.print(f"{example.name:<12} {example.description}", soft_wrap=True)
         return
     example = find_example(name)
     if not out.is_terminal:
@@ -466,9 +454,6 @@ def command(
 
 
 def _copy_project(example: Example, folder: Path) -> Path:
-    from penstock.dev.examples import copy_example
-    from penstock.errors import UsageError
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return copy_example(example, folder)
@@ -478,11 +463,6 @@ def _copy_project(example: Example, folder: Path) -> Path:
 
 def _run_demo(example: Example, project: Path, count: int) -> int:
     """The exit code."""
-    from penstock.cli.console import err, out
-    from penstock.dev.broker import Broker
-    from penstock.plan.build import build_plan
-    from penstock.spec.load import load_project
-
     if example.database:
         return _run_database_demo(example, project, count)
     _step("1/4", "start Kafka")
@@ -492,7 +472,10 @@ def _run_demo(example: Example, project: Path, count: int) -> int:
         out.print(f"    a real broker on {broker.bootstrap}")
         os.environ["KAFKA_BOOTSTRAP"] = broker.bootstrap
         plan = _with_quick_compiler(build_plan(load_project(project)))
-        exit_code, reports = _run_tables(example, plan, broker.bootstrap, count)
+        _step("2/4", f"make the tables: penstock -C {example.name} run --once")
+        _print_sent(prepare(example, plan, broker.bootstrap))
+        title = f"send {count:,} events while all tables run: penstock -C {example.name} run"
+        exit_code, reports = _run_tables(plan, title, lambda stop: Feed(example, broker.bootstrap, count, stop))
         show_tables(plan)
         _step("4/4", f"prove it: penstock -C {example.name} verify")
         return max(exit_code, _print_reports(reports))
@@ -500,14 +483,12 @@ def _run_demo(example: Example, project: Path, count: int) -> int:
 
 def _run_database_demo(example: Example, project: Path, count: int) -> int:
     """Changes a database, and compares the copy that comes out in the end with it. Returns the exit code."""
-    from penstock.plan.build import build_plan
-    from penstock.spec.load import load_project
-
     _step("1/4", "start Kafka, PostgreSQL and Debezium")
     with start_services(project) as services:
         plan = _with_quick_compiler(build_plan(load_project(project)))
         _step("2/4", f"make the tables: penstock -C {example.name} run --once")
-        exit_code, reports = run(services, plan, count)
+        title = f"make {count:,} changes in PostgreSQL while all tables run"
+        exit_code, reports = _run_tables(plan, title, lambda stop: Changes(services, count, stop))
         show_tables(plan)
         _step("4/4", f"prove it: penstock -C {example.name} verify, and the copy against its source")
         return max(exit_code, _print_reports(reports), compare(services))
@@ -520,36 +501,27 @@ def _with_quick_compiler(plan: Plan) -> Plan:
     return replace(plan, conf={**plan.conf, "spark.driver.extraJavaOptions": options})
 
 
-def _run_tables(example: Example, plan: Plan, bootstrap: str, count: int) -> tuple[int, list[Report]]:
-    """The exit code, and what `verify` says of the tables."""
-    from penstock.cli.console import err, out
-    from penstock.cli.run import RunView
-
-    _step("2/4", f"make the tables: penstock -C {example.name} run --once")
-    _print_sent(prepare(example, plan, bootstrap))
+def _run_tables(plan: Plan, title: str, start_feed: Callable[[threading.Event], TopicFeed]) -> tuple[int, list[Report]]:
+    """Creates the tables, then runs them while the feed sends. The exit code, and what `verify` says of the tables."""
     with RunView(out, [table.name for table in plan.tables], lines_every=5.0) as view, DemoSession(plan, view) as live:
         result = live.make()
         if live.complete:
-            _step("3/4", f"send {count:,} events while all tables run: penstock -C {example.name} run")
+            _step("3/4", title)
             stop = threading.Event()
-            result = live.run(Feed(example, bootstrap, count, stop), stop)
+            result = live.run(start_feed(stop), stop)
             live.prove()
     _print_sent(live.sent)
     view.summary(result)
     if not live.complete:
-        err.print("[bold red]stopped[/bold red] before everything was carried through")
+        err.print(Text.assemble(("stopped", "bold red"), " before everything was carried through"))
     return result.exit_code if live.complete else 3, live.reports
 
 
 def _step(number: str, title: str) -> None:
-    from penstock.cli.console import out
-
-    out.print(f"\n[bold cyan]{number}[/bold cyan] [bold]{title}[/bold]")
+    out.print(Text.assemble("\n", (number, "bold cyan"), " ", (title, "bold")))
 
 
 def _print_sent(sent: Iterable[ProducedEvents]) -> None:
-    from penstock.cli.console import out
-
     for produced in sent:
         malformed = sum(count for label, count in produced.labels.items() if label.startswith("malformed"))
         faults = [
@@ -565,9 +537,6 @@ def _print_sent(sent: Iterable[ProducedEvents]) -> None:
 
 
 def _print_reports(reports: Sequence[Report]) -> int:
-    from penstock.cli.console import out
-    from penstock.cli.verify import report_view
-
     for report in reports:
         out.print(report_view(report))
     return 0 if all(report.ok() for report in reports) else 1

@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from penstock.cli.console import print_json, shorten, text_console, visible
-from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.console import (
+    left,
+    out,
+    plain_table,
+    print_json,
+    print_view,
+    right,
+    shorten,
+    text_console,
+    visible,
+    visible_lines,
+)
+from penstock.cli.options import AsJson, Directory, DryRun, TableName, Tables, Yes, load_plan
 from penstock.cli.session import steps_view, verb_session
 from penstock.cli.status import ago
 from penstock.operations.quarantine_rows import Payload, tables_with_quarantine
+from penstock.spec.quantity import counted
 from penstock.storage.delta_rows import FarTime, micros_of
 from penstock.storage.stores import open_store
 
@@ -47,15 +59,15 @@ def quarantines_view(quarantines: Sequence[QuarantineCounts]) -> RenderableType:
 def _quarantine_parts(counts: QuarantineCounts) -> Iterator[RenderableType]:
     title = Text.assemble((counts.quarantine, "bold"), "  ")
     if counts.problem is not None:
-        yield title + Text(counts.problem, style="bold red")
+        yield title + Text(visible_lines(counts.problem), style="bold red")
         if counts.hint:
-            yield Text(f"  -> {counts.hint}")
+            yield Text(f"  -> {visible_lines(counts.hint)}")
         return
     if not counts.rows:
         yield title + Text("empty" if counts.exists else "not made yet: no row was rejected", style="green")
         return
     share = f", {_percent(counts.share)} of {counts.read:,} rows read" if counts.share is not None else ""
-    yield title + Text(f"{counts.rows:,} row{'s' * (counts.rows != 1)}{share}")
+    yield title + Text(f"{counted(counts.rows, 'row')}{share}")
     yield _kinds(counts)
     if counts.rows_ahead:
         warning = (
@@ -65,13 +77,14 @@ def _quarantine_parts(counts: QuarantineCounts) -> Iterator[RenderableType]:
 
 
 def _kinds(counts: QuarantineCounts) -> Table:
-    grid = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), expand=True)
-    grid.add_column(Text("  reason"), no_wrap=True)
-    grid.add_column(Text("rows"), justify="right", no_wrap=True)
-    grid.add_column(Text("about"), no_wrap=True, overflow="ellipsis", max_width=30)
-    for title in ("of them", "first seen", "last seen"):
-        grid.add_column(Text(title), justify="right", no_wrap=True)
-    grid.add_column(Text("one of them"), no_wrap=True, overflow="ellipsis", ratio=1, min_width=12)
+    grid = plain_table(
+        *left("  reason"),
+        *right("rows"),
+        Column(Text("about"), no_wrap=True, max_width=30),
+        *right("of them", "first seen", "last seen"),
+        Column(Text("one of them"), no_wrap=True, ratio=1, min_width=12),
+    )
+    grid.padding, grid.expand = (0, 2, 0, 0), True
     now = datetime.now(UTC)
     for reason, rows in counts.reasons.items():
         kinds = [kind for kind in counts.kinds if kind.reason == reason]
@@ -191,9 +204,6 @@ def render_redrive_result(result: RedriveResult) -> Text:
     )
 
 
-# The commands of `penstock dlq`.
-
-
 group = typer.Typer(help="List, show and rerun rejected rows.", no_args_is_help=True)
 MAX_ROWS_SHOWN = 10_000
 """The most rows shown at once; for more, read the quarantine: it is a Delta table like any other."""
@@ -201,7 +211,7 @@ MAX_ROWS_SHOWN = 10_000
 
 @group.command("redrive")
 def redrive_command(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
+    table: TableName,
     reason: Annotated[str | None, typer.Option("--reason", help="Only rows with this error_reason.")] = None,
     where: Annotated[
         str | None,
@@ -228,8 +238,7 @@ def redrive_command(
         console.print(render_redrive_plan(redrive_plan), soft_wrap=True)
         answer |= {"rows": dict(redrive_plan.rows), "steps": [step.describe() for step in redrive_plan.steps]}
         if redrive_plan.steps and not dry_run:
-            if not yes:
-                session.ask()
+            session.ask(yes)
             session.tell(table, "running rejected rows again")
             results = run_redrive(session.spark, plan, redrive_plan)
             for result in results:
@@ -258,8 +267,6 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
     if as_json:
         print_json({"project": plan.name, "tables": [count_document(counts) for counts in quarantines]})
     else:
-        from penstock.cli.console import print_view
-
         print_view(quarantines_view(quarantines), piped=200)
     if any(counts.problem for counts in quarantines):
         raise typer.Exit(3)
@@ -267,7 +274,7 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 
 @group.command("show")
 def show(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
+    table: TableName,
     reason: Annotated[str | None, typer.Option("--reason", help="Only this error_reason.")] = None,
     detail: Annotated[
         str | None, typer.Option("--detail", metavar="TEXT", help="Only with this in the detail: a field, a check.")
@@ -332,7 +339,5 @@ def show(
             {"table": table_plan.name, "quarantine": name, "rows": total, "shown": [row_document(row) for row in rows]}
         )
         return
-    from penstock.cli.console import out
-
     for line in rows_view(table_plan.name, rows, total, full=full):
         out.print(line, soft_wrap=True)

@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
+from penstock.cli.console import err, print_json, print_view, visible, visible_lines
 from penstock.cli.options import AsJson, Directory, Tables, project_folder
 from penstock.doctor.check import LEVELS
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.doctor.check import Check, Level
 
-# What `doctor` prints.
+# What `doctor` prints. Names and reasons come from logs and brokers: they pass `visible` first.
 
 
 SHOWN = 5
@@ -55,12 +56,12 @@ def _finding(level: Level, group: Sequence[Check]) -> RenderableType:
     fixes = [check.fix for check in group[:SHOWN] if check.fix]
     lines: list[RenderableType] = [head]
     for check in group[:SHOWN]:
-        lines.append(_indent(2, Text.assemble((f"{check.subject}: ", "bold"), _plain(check.found))))
+        lines.append(_indent(2, Text.assemble((f"{visible(check.subject)}: ", "bold"), visible_lines(check.found))))
         if fixes.count(check.fix) == 1:
-            lines.append(_indent(4, Text(f"-> {_plain(check.fix)}")))
+            lines.append(_indent(4, Text(f"-> {visible_lines(check.fix)}")))
     if len(group) > SHOWN:
         lines.append(_indent(2, Text(f"and {len(group) - SHOWN:,} more: `--json` has all", style="dim")))
-    lines += [_indent(4, Text(f"-> {_plain(fix)}")) for fix in dict.fromkeys(fixes) if fixes.count(fix) > 1]
+    lines += [_indent(4, Text(f"-> {visible_lines(fix)}")) for fix in dict.fromkeys(fixes) if fixes.count(fix) > 1]
     return Group(*lines)
 
 
@@ -76,10 +77,10 @@ def _unknown(checks: Sequence[Check]) -> list[RenderableType]:
         )
         more = f" and {len(subjects) - SHOWN:,} more" if len(subjects) > SHOWN else ""
         lines: list[RenderableType] = [
-            Text.assemble(("unknown  ", _STYLES["unknown"]), _plain(reason)),
-            _indent(2, Text.assemble((f"{', '.join(subjects[:SHOWN])}{more}: ", "bold"), ", ".join(ids))),
+            Text.assemble(("unknown  ", _STYLES["unknown"]), visible_lines(reason)),
+            _indent(2, Text.assemble((f"{visible(', '.join(subjects[:SHOWN]))}{more}: ", "bold"), ", ".join(ids))),
         ]
-        lines += [_indent(4, Text(f"-> {_plain(fix)}"))] if fix else []
+        lines += [_indent(4, Text(f"-> {visible_lines(fix)}"))] if fix else []
         findings.append(Group(*lines))
     return findings
 
@@ -100,14 +101,6 @@ def _conclusion(project: str, checks: Sequence[Check], *, show_all: bool) -> Tex
     return summary
 
 
-def _plain(text: str) -> str:
-    """Replaces unprintable characters: names and reasons come from logs and brokers, and must not steer a terminal."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
-
-
-# The command.
-
-
 def command(
     tables: Tables = None,
     show_all: Annotated[bool, typer.Option("--all", "-a", help="Also what is fine.")] = False,
@@ -120,8 +113,7 @@ def command(
     started and nothing is changed. A broker that is away is waited for a few seconds. What cannot be found out is said
     as unknown. Exit code 1 if anything is red.
     """
-    from penstock.cli.console import err, out, print_json
-    from penstock.doctor.check import LEVELS, check_json, is_healthy
+    from penstock.doctor.check import check_json, is_healthy
     from penstock.doctor.examine import examine
     from penstock.plan.build import build_plan, select_tables
     from penstock.spec.load import load_project
@@ -130,14 +122,12 @@ def command(
     plan = build_plan(project)
     table_plans = select_tables(plan, tables or [])
     with err.status("looking") as status:
-        checks = examine(project, plan, table_plans, lambda activity: status.update(f"looking: {activity}"))
+        checks = examine(project, plan, table_plans, lambda activity: status.update(Text(f"looking: {activity}")))
     healthy = is_healthy(checks)
     if as_json:
         counts = {level: sum(check.level == level for check in checks) for level in LEVELS}
         documents = [check_json(check) for check in checks]
         print_json({"project": plan.name, "healthy": healthy, "counts": counts, "checks": documents})
     else:
-        if not out.is_terminal:  # in a pipe each finding stays on one line, for grep
-            out.width = 10_000
-        out.print(doctor_view(plan.name, checks, show_all=show_all))
+        print_view(doctor_view(plan.name, checks, show_all=show_all), piped=10_000)
     raise typer.Exit(0 if healthy else 1)

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from penstock.cli.console import size_text
+from penstock.cli.console import print_json, size_text, text_console, visible, visible_json
 from penstock.cli.options import AsJson, Directory, DryRun, Yes, duration, load_plan
 from penstock.cli.session import steps_view, verb_session
 from penstock.erasure.forget import ErasedPlace
-from penstock.maintenance.retention import time_text
-from penstock.spec.quantity import counted
+from penstock.spec.quantity import counted, time_text
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -31,27 +30,21 @@ if TYPE_CHECKING:
     from penstock.tables.suppression_list import ForgetOrder
 
 
-# What `forget` prints: the preview, the result, and the list of orders.
-
-
 _SHOWN = 20
 
 
 def render_preview(preview: ForgetPreview) -> RenderableType:
-    grid = Table(
-        "table", *_right_aligned("files", "rows of theirs", "files to rewrite", "older files to delete"), box=None
-    )
+    titles = ("files", "rows of theirs", "files to rewrite", "older files to delete")
+    grid = Table("table", *_right_aligned(*titles), box=None)
     for place in preview.places:
         rows = f"{place.rows:,}" + (f" and {place.marked:,} marked" if place.marked else "")
         older = f"{place.files_to_delete:,}" + (f", {size_text(place.bytes)}" if place.files_to_delete else "")
-        grid.add_row(Text(place.name), f"{place.files:,}", rows, f"{place.files_to_rewrite:,}", older)
-    return Group(grid, *(Text(line) for line in _consequences(preview)))
+        grid.add_row(Text(visible(place.name)), f"{place.files:,}", rows, f"{place.files_to_rewrite:,}", older)
+    return Group(grid, *(Text(visible(line)) for line in _consequences(preview)))
 
 
-def _right_aligned(*names: str) -> list[Any]:
-    from rich.table import Column
-
-    return [Column(name, justify="right") for name in names]
+def _right_aligned(*titles: str) -> Iterator[Column]:
+    return (Column(title, justify="right") for title in titles)
 
 
 def _consequences(preview: ForgetPreview) -> Iterator[str]:
@@ -65,9 +58,8 @@ def _consequences(preview: ForgetPreview) -> Iterator[str]:
 
 
 def render_result(result: ErasureResult) -> RenderableType:
-    grid = Table(
-        "table", *_right_aligned("rows", "files rewritten", "files deleted", "log files", "files decoded", "left")
-    )
+    titles = ("rows", "files rewritten", "files deleted", "log files", "files decoded", "left")
+    grid = Table("table", *_right_aligned(*titles))
     for place in result.places.values():
         rows = place.rows + place.rows_marked_deleted
         log_files = place.log_rewritten + place.log_removed
@@ -76,7 +68,7 @@ def render_result(result: ErasureResult) -> RenderableType:
             continue
         numbers = (place.files, place.removed_files, log_files, place.decoded, place.rows_left)
         rows_text = f"{rows:,}{' redacted' if rows and place.redacted else ''}"
-        grid.add_row(Text(place.name), rows_text, *(f"{number:,}" for number in numbers))
+        grid.add_row(Text(visible(place.name)), rows_text, *(f"{number:,}" for number in numbers))
     parts: list[RenderableType] = [grid]
     if result.proven:
         parts.append(Text("proven: no file of the lake that can still be read holds them", style="bold green"))
@@ -84,15 +76,16 @@ def render_result(result: ErasureResult) -> RenderableType:
         parts.append(Text(f"  searched in every form: {size}"))
     else:
         parts.append(Text("not complete; run the command again when this is done:", style="bold red"))
-        parts += [Text(f"  {problem}") for problem in result.problems[:_SHOWN]]
+        parts += [Text(f"  {visible(problem)}") for problem in result.problems[:_SHOWN]]
         if len(result.problems) > _SHOWN:
             parts.append(Text(f"  and {len(result.problems) - _SHOWN:,} more: the certificate has them"))
-    parts += [Text(f"  went with the commits {line}") for line in _commits(result.places.values())]
+    parts += [Text(f"  went with the commits {visible(line)}") for line in _commits(result.places.values())]
     if result.search.same:
         times, places = sum(result.search.same.values()), counted(len(result.search.same), "place")
         parts.append(Text(f"  the same digits as another thing, {times:,} times in {places}: the certificate has them"))
-    parts += [Text(f"  declares no such subject, so no row was taken out: {name}") for name in result.undeclared]
-    parts += [Text(f"  outside: {line}") for line in result.outside]
+    remarks = [f"declares no such subject, so no row was taken out: {name}" for name in result.undeclared]
+    remarks += [f"outside: {line}" for line in result.outside]
+    parts += [Text(f"  {visible(remark)}") for remark in remarks]
     return Group(*parts)
 
 
@@ -109,11 +102,9 @@ def render_orders(orders: Sequence[ForgetOrder], proven: dict[str, bool]) -> Ren
     grid = Table("order", "subject", "ordered (UTC)", "state", box=None)
     for order in orders:
         state = {True: "proven", False: "not complete"}.get(proven.get(order.id), "begun")  # type: ignore[arg-type]
-        grid.add_row(Text(order.id), order.subject, time_text(order.time_ms), state)
+        cells = (order.id, order.subject, time_text(order.time_ms), state)
+        grid.add_row(*(Text(visible(cell)) for cell in cells))
     return Group(grid, Text(f"{counted(len(orders), 'order')}; the names are kept nowhere"))
-
-
-# The command.
 
 
 WAIT = "10 minutes"
@@ -156,7 +147,6 @@ def command(
     or by a replay, is left out. Streams keep running. Killed anywhere, give the command again. The name itself is kept
     nowhere. --dry-run lists the steps, and counts rows and files.
     """
-    from penstock.cli.console import print_json, text_console
     from penstock.erasure.forget import run_forget
     from penstock.erasure.forget_plan import document, plan_forget, preview_forget
     from penstock.erasure.request import known_places, names
@@ -174,12 +164,10 @@ def command(
     requested_names = names(
         plan, subject or [], _read_subjects(subjects), "standard input" if subjects == "-" else subjects or ""
     )
-    not_names = known_places(plan, not_a_name or [])
+    not_names = known_places(plan, store, not_a_name or [])
     if subjects == "-" and not yes and not dry_run:
         raise UsageError("standard input is read, so no question can be asked", hint="add --yes, after a --dry-run")
-    console = text_console(as_json)
-    if not console.is_terminal:
-        console.width = 160
+    console = text_console(as_json, piped=160)
     forget_plan = plan_forget(plan, store, requested_names, not_names)
     console.print(steps_view(forget_plan.steps))
     answer: dict[str, Any] = {"steps": [step.describe() for step in forget_plan.steps]}
@@ -191,8 +179,7 @@ def command(
             console.print(render_preview(preview))
             answer |= document(preview)
         if not dry_run:
-            if not yes:
-                session.ask()
+            session.ask(yes)
             run = partial(catch_up, session.spark, plan, session.tell)
             result = run_forget(session.spark, plan, store, forget_plan, run=run, tell=session.tell, patience=patience)
     if result is None:
@@ -208,7 +195,6 @@ def command(
 
 def certify(plan: Plan, result: ErasureResult, path: Path | None, console: Console) -> dict[str, Any]:
     """Writes the certificate as JSON and as a page: into the lake, and to `path` if one is given."""
-    from penstock.cli.console import visible_json
     from penstock.cli.pages import certificate_page
     from penstock.erasure.certificate import document, folder
     from penstock.storage.stores import open_store
@@ -226,12 +212,11 @@ def certify(plan: Plan, result: ErasureResult, path: Path | None, console: Conso
         Path(f"{base}.json").write_text(text, encoding="utf-8")
         Path(f"{base}.html").write_text(page, encoding="utf-8")
         location = str(base)
-    console.print(f"certificate: {location}.html, {location}.json", soft_wrap=True, markup=False, highlight=False)
+    console.print(Text(f"certificate: {visible(location)}.html, {visible(location)}.json"), soft_wrap=True)
     return certificate
 
 
 def _list(plan: Plan, store: Store, as_json: bool) -> None:
-    from penstock.cli.console import print_json, text_console
     from penstock.erasure.certificate import states
     from penstock.erasure.forget import order_document
     from penstock.tables.suppression_list import SuppressionList

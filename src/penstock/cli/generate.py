@@ -16,14 +16,12 @@ from penstock.cli.console import err, out, print_json
 from penstock.cli.options import AsJson, Directory, load_plan, project_folder
 from penstock.errors import BrokerAway, UsageError
 from penstock.spec.base_model import did_you_mean
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from penstock.dev.generate import EventTopic, ProducedEvents
     from penstock.plan.model import Plan
     from penstock.plan.sources import Cluster
-
-
-# What `generate` prints: progress while it sends, and what was sent.
 
 
 @contextmanager
@@ -34,7 +32,7 @@ def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callabl
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=number)
         yield lambda done: bar.update(task, completed=done)
@@ -42,13 +40,11 @@ def progress(title: str, number: int | None, *, shown: bool) -> Iterator[Callabl
 
 def report_topic(topic: EventTopic, requested: int | None) -> None:
     """Says that the topic was created, or that it has another number of partitions than requested."""
+    partitions = counted(topic.partitions, "partition")
     if topic.created:
-        err.print(f"made the topic {topic.name} with {_count_text(topic.partitions, 'partition')}")
+        err.print(f"made the topic {topic.name} with {partitions}")
     elif requested is not None and topic.partitions != requested:
-        err.print(
-            f"the topic {topic.name} exists and has {_count_text(topic.partitions, 'partition')}, "
-            f"not {requested}: used as is"
-        )
+        err.print(f"the topic {topic.name} exists and has {partitions}, not {requested}: used as is")
 
 
 def result_lines(kind: str, sent: ProducedEvents) -> list[str]:
@@ -92,13 +88,6 @@ def document(kind: str, seed: int, start: datetime, requested: int | None, sent:
 
 def _sorted_labels(labels: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(labels.items(), key=lambda item: (item[0] != "valid", item[0].startswith("malformed"), item[0]))
-
-
-def _count_text(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-# The command.
 
 
 DEFAULT_COUNT, DEFAULT_PARTITIONS = "10k", 4
@@ -180,7 +169,7 @@ def command(
         print_json(document(kind, seed, start_time, event_count, sent))
     else:
         for line in result_lines(kind, sent):
-            out.print(line, markup=False)
+            out.print(line)
     if sent.stopped and event_count is not None and sent.count < event_count:
         err.print(f"stopped after {sent.count:,} of {event_count:,} events")
         raise typer.Exit(INTERRUPTED)

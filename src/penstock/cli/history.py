@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.options import AsJson, Directory, load_plan
+from penstock.cli.console import fold, left, plain_table, print_json, print_view, right, visible
+from penstock.cli.options import AsJson, Directory, TableName, load_table
 from penstock.ledger.position import VERSIONS
+from penstock.spec.quantity import time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Range
     from penstock.operations.history import HistoryLine
 
-# What `history` prints.
+# What `history` prints. Operations, notes and positions are those of whoever committed: they pass `visible` first.
 
 
 RANGES_SHOWN = 4
@@ -29,20 +29,13 @@ _STYLES = {"foreign append": "yellow", "foreign change": "bold red", "maintenanc
 def history_view(table: str, lines: Sequence[HistoryLine]) -> RenderableType:
     if not lines:
         return Text.assemble((table, "bold"), " is not created yet: `penstock run` makes it")
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("version", justify="right")
-    grid.add_column("time (UTC)", no_wrap=True)
-    grid.add_column("what", no_wrap=True)
-    grid.add_column("batch", no_wrap=True)
-    grid.add_column("rows", justify="right", no_wrap=True)
-    grid.add_column("files", justify="right", no_wrap=True)
-    grid.add_column("read", overflow="fold", ratio=1)
+    grid = plain_table(*right("version"), *left("time (UTC)", "what", "batch"), *right("rows", "files"), *fold("read"))
     for line in lines:
         style = _STYLES.get(line.origin, "")
         grid.add_row(
             Text(str(line.version)),
-            Text(_time(line.timestamp_ms)),
-            Text(_origin_text(line), style=style),
+            Text(time_text(line.timestamp_ms)),
+            Text(visible(_origin_text(line)), style=style),
             Text("" if line.batch is None else f"{line.generation}.{line.batch}"),
             Text(f"{line.rows:,}" if line.rows else ""),
             Text(_files_text(line)),
@@ -63,12 +56,12 @@ def _files_text(line: HistoryLine) -> str:
 
 def _read_text(line: HistoryLine) -> Text:
     if line.kind == "genesis":
-        return Text(f"starts at {', '.join(line.position)}", style="dim")
-    text = Text(_ranges_text(line.read))
+        return Text(visible(f"starts at {', '.join(line.position)}"), style="dim")
+    text = Text(visible(_ranges_text(line.read)))
     if line.changed:
         text.append(("; " if text.plain else "") + _changes_text(line.changed), style="dim")
     if line.note:
-        text.append(("; " if text.plain else "") + line.note, style="yellow" if line.kind is None else "")
+        text.append(("; " if text.plain else "") + visible(line.note), style="yellow" if line.kind is None else "")
     return text
 
 
@@ -91,15 +84,8 @@ def _ranges_text(ranges: Sequence[Range]) -> str:
     return "; ".join(f"{topic} {', '.join(parts)}" for topic, parts in topics.items()) + more
 
 
-def _time(timestamp_ms: int) -> str:
-    return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-# The command.
-
-
 def command(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)],
+    table: TableName,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many commits; 0: all.")] = 20,
     directory: Directory = None,
     as_json: AsJson = False,
@@ -110,19 +96,10 @@ def command(
     Penstock did not make. Goes back as far as Delta keeps its log, 30 days by default.
     """
     from penstock.operations.history import document, history
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    (table_plan,) = select_tables(plan, [table])
-    lines = history(table_plan, open_store(plan), limit or None)
+    _, table_plan, store = load_table(directory, table)
+    lines = history(table_plan, store, limit or None)
     if as_json:
-        from penstock.cli.console import print_json
-
         print_json({"table": table_plan.name, "commits": [document(line) for line in lines]})
-        return
-    from penstock.cli.console import out
-
-    if not out.is_terminal:  # in a pipe each commit stays on one line, for grep
-        out.width = 200
-    out.print(history_view(table_plan.name, lines))
+    else:
+        print_view(history_view(table_plan.name, lines), piped=200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +11,6 @@ import typer
 
 from penstock.cli.options import AsJson
 from penstock.errors import UsageError
-
-# The files of the new project.
-
 
 _YML = """\
 # A Penstock project. Every key is in Penstock's docs/project-file.md; `penstock validate` checks this file.
@@ -93,9 +91,6 @@ def write_project(folder: Path) -> list[Path]:
     return list(contents)
 
 
-# The command.
-
-
 def command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the project; made if it is not there.")],
     as_json: AsJson = False,
@@ -104,34 +99,28 @@ def command(
 
     It lands the topic orders in the table bronze.orders. Nothing that is there already is overwritten.
     """
+    from penstock.cli.console import print_json, visible
 
     paths = write_project(folder)
     if as_json:
-        from penstock.cli.console import print_json
-
         print_json({"folder": str(folder), "files": [str(path) for path in paths]})
         return
     for path in paths:
-        typer.echo(f"wrote {path}")
+        typer.echo(f"wrote {visible(str(path))}")
     typer.echo("\nNext:")
-    width = max(len(line) for line, _ in _next_steps(folder))
-    for step, why in _next_steps(folder):
-        typer.echo(f"  {step:<{width}}  # {why}")
+    steps = _next_steps(folder)
+    width = max(len(step) for step, _ in steps)
+    for step, why in steps:
+        typer.echo(f"  {visible(step):<{width}}  # {why}")
 
 
 def _next_steps(folder: Path) -> list[tuple[str, str]]:
-    enter = [] if folder.resolve() == Path.cwd() else [(f"cd {_quote(folder)}", "the other commands work here")]
+    enter = (f"cd {shlex.quote(str(folder))}", "the other commands work here")
     return [
-        *enter,
+        *([] if folder.resolve() == Path.cwd() else [enter]),
         ("penstock kafka start", "a broker for development, or set KAFKA_BOOTSTRAP to yours"),
         ("penstock generate orders --count 1000", "events into the topic orders"),
         ("penstock run --once", "land what is there"),
         ("penstock status", "what was landed"),
         ("penstock verify", "the proof that each record is there exactly once"),
     ]
-
-
-def _quote(folder: Path) -> str:
-    import shlex
-
-    return shlex.quote(str(folder))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
-from penstock.cli.console import err, print_json, text_console
+from penstock.cli.console import err, out, print_json
 from penstock.cli.options import AsJson
 
 group = typer.Typer(
@@ -29,7 +30,7 @@ def fetch(
 
     java = ensure_java(err.print) if install_java else find_java()
     if java.warning:
-        err.print(f"[yellow]warning:[/yellow] {java.warning}", soft_wrap=True)
+        err.print(Text.assemble(("warning:", "yellow"), f" {java.warning}"), soft_wrap=True)
     fetch(SETS if connect else FIRST)
 
 
@@ -42,7 +43,6 @@ def show(as_json: AsJson = False) -> None:
     if as_json:
         print_json([{"set": n, "path": str(p), "sha256": d, "fetched": p.exists()} for n, p, d in jars])
         return
-    out = text_console(as_json)
     for name, path, digest in jars:
         note = "" if path.exists() else "  (not fetched)"
         out.print(f"{name:7}  {digest}  {path}{note}", soft_wrap=True)

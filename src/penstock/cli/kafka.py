@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.console import err, print_json, text_console
+from penstock.cli.console import err, out, print_json
 from penstock.cli.options import AsJson
+from penstock.spec.quantity import counted
 
 group = typer.Typer(help="A Kafka broker for development, on this machine only.", no_args_is_help=True)
 
@@ -37,27 +38,15 @@ def start(
         started = standing_broker.start(port, data, topics)
     broker = started.broker
     if as_json:
-        print_json(
-            {
-                **asdict(broker),
-                "bootstrap": broker.bootstrap,
-                "already": started.was_running,
-                "made": started.created_topics,
-            }
-        )
+        state = {"already": started.was_running, "made": started.created_topics}
+        print_json({**asdict(broker), "bootstrap": broker.bootstrap, **state})
         return
-    out = text_console(as_json)
-    out.print(
-        f"Kafka {'already runs' if started.was_running else 'runs'} at {broker.bootstrap} (pid {broker.pid})",
-        soft_wrap=True,
-    )
+    runs = "already runs" if started.was_running else "runs"
+    out.print(f"Kafka {runs} at {broker.bootstrap} (pid {broker.pid})", soft_wrap=True)
     out.print(f"  data  {broker.data}", soft_wrap=True)
     for requested in topics:
-        outcome = (
-            f"made, {requested.partitions} partition{'s' * (requested.partitions != 1)}"
-            if requested.name in started.created_topics
-            else "there already"
-        )
+        made = requested.name in started.created_topics
+        outcome = f"made, {counted(requested.partitions, 'partition')}" if made else "there already"
         out.print(f"  topic {requested.name}: {outcome}", soft_wrap=True)
     out.print("  stop it with: penstock kafka stop")
 
@@ -74,7 +63,7 @@ def stop(as_json: AsJson = False) -> None:
     elif broker is None:
         err.print("no broker of ours runs")
     else:
-        text_console(as_json).print(f"Kafka at {broker.bootstrap} (pid {broker.pid}) has ended", soft_wrap=True)
+        out.print(f"Kafka at {broker.bootstrap} (pid {broker.pid}) has ended", soft_wrap=True)
 
 
 @group.command()
@@ -98,12 +87,11 @@ def status(as_json: AsJson = False) -> None:
         print_json({"running": True, **details, "topics": [asdict(topic) for topic in topics]})
         return
 
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    out = text_console(as_json)
     out.print(f"Kafka runs at {broker.bootstrap} (pid {broker.pid}), data in {broker.data}", soft_wrap=True)
-    table = Table("topic", "partitions", "records", box=None, pad_edge=False)
-    table.columns[1].justify = table.columns[2].justify = "right"
+    numbers = (Column(title, justify="right") for title in ("partitions", "records"))
+    table = Table("topic", *numbers, box=None, pad_edge=False)
     for topic in topics:
         table.add_row(topic.name, str(topic.partitions), f"{topic.records:,}")
     out.print(table if topics else "no topics yet")

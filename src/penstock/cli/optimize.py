@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import size_text
-from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_plan
+from penstock.cli.console import (
+    Bar,
+    fold,
+    plain_table,
+    print_json,
+    right,
+    size_text,
+    text_console,
+    visible,
+    visible_lines,
+)
+from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, load_tables
 from penstock.cli.session import confirm, verb_session
+from penstock.errors import error_document
 from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
@@ -20,22 +30,18 @@ if TYPE_CHECKING:
     from penstock.maintenance.optimize import OptimizePlan, OptimizeResult, TableOptimize
 
 
-# What `optimize` prints: the files of each table with the steps, then the result.
-
-
 def render_plan(optimize_plan: OptimizePlan) -> RenderableType:
     if not optimize_plan.tables:
         return Text("the project has no tables")
-    grid = _grid("table", "files", "size", "average")
-    grid.add_column(Text("to do"), overflow="fold", ratio=1)
+    grid = plain_table(*fold("table"), *right("files", "size", "average"), *fold("to do"))
     for task in optimize_plan.tables:
         if not task.created:
             row = ("", "", "", Text("not created yet", style="dim"))
         elif task.problem is not None:
-            row = ("", "", "", Text(task.problem.message, style="red"))
+            row = ("", "", "", Text(visible(task.problem.message), style="red"))
         else:
             row = (f"{task.files:,}", size_text(task.bytes), _average(task.bytes, task.files), _steps(task))
-        grid.add_row(Text(task.place.name, style="bold"), *row)
+        grid.add_row(Text(visible(task.place.name), style="bold"), *row)
     if not optimize_plan.todo:
         return Group(grid, Text(""), Text("nothing to do: no table has files that are worth a write", style="green"))
     steps = [step for task in optimize_plan.todo for step in task.steps]
@@ -44,40 +50,26 @@ def render_plan(optimize_plan: OptimizePlan) -> RenderableType:
 
 
 def render_result(result: OptimizeResult) -> RenderableType:
-    grid = _grid("table", "files", "now", "average", "now")
-    for table_result in result.done.values():
-        averages = (
-            _average(table_result.bytes_before, table_result.files_before),
-            _average(table_result.bytes, table_result.files),
-        )
+    grid = plain_table(*fold("table"), *right("files", "now", "average", "now"))
+    for table in result.done.values():
         grid.add_row(
-            Text(table_result.place.name, style="bold"),
-            f"{table_result.files_before:,}",
-            f"{table_result.files:,}",
-            *averages,
+            Text(visible(table.place.name), style="bold"),
+            f"{table.files_before:,}",
+            f"{table.files:,}",
+            _average(table.bytes_before, table.files_before),
+            _average(table.bytes, table.files),
         )
-    failed = [Text.assemble(("failed ", "bold red"), str(error)) for error in result.errors.values()]
+    failed = [Text.assemble(("failed ", "bold red"), visible_lines(str(error))) for error in result.errors.values()]
     return Group(*([grid] if result.done else []), *failed)
-
-
-def _grid(*titles: str) -> Table:
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column(Text(titles[0]), overflow="fold")
-    for title in titles[1:]:
-        grid.add_column(Text(title), justify="right", no_wrap=True)
-    return grid
 
 
 def _steps(task: TableOptimize) -> Text:
     steps = [f"{step.describe()}: {size_text(step.bytes)}, about {step.left:,} left" for step in task.steps]
-    return Text("; ".join(steps)) if steps else Text("nothing", style="dim")
+    return Text(visible("; ".join(steps))) if steps else Text("nothing", style="dim")
 
 
 def _average(size: int, files: int) -> str:
     return size_text(size / files) if files else ""
-
-
-# The command.
 
 
 def command(
@@ -96,24 +88,17 @@ def command(
     cluster_by or zorder_by are put in order; rows that are only marked as deleted are removed for good. Quarantines are
     maintained with their tables. No row changes: streams and readers do not notice, and a runner may be at work.
     """
-    from penstock.cli.console import Bar, print_json, text_console
     from penstock.maintenance.optimize import OptimizeResult, document, plan_optimize, run_optimize
     from penstock.maintenance.tables import with_commit_waiting
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    table_plans, store = select_tables(plan, tables or []), open_store(plan)
-    console = text_console(as_json)
-    if not console.is_terminal:  # in a pipe there is no width to fit
-        console.width = 160
+    plan, table_plans, store = load_tables(directory, tables)
+    console = text_console(as_json, piped=160)
     with Bar() as bar:
         optimize_plan = plan_optimize(plan, table_plans, store, full=full, progress=bar.step)
     console.print(render_plan(optimize_plan))
     result, done = OptimizeResult(errors=optimize_plan.problems), bool(optimize_plan.todo) and not dry_run
     if done:
-        if not yes:
-            confirm()
+        confirm(yes)
         with verb_session(with_commit_waiting(plan), console, plan.name) as session:
             result = run_optimize(session.spark, plan, optimize_plan, store, session.tell)
         console.print(render_result(result))
@@ -124,8 +109,6 @@ def command(
 
 
 def _outcome(name: str, result: OptimizeResult) -> dict[str, Any]:
-    from penstock.maintenance.tables import error_document
-
     table_result = result.done.get(name)
     return {
         "files_after": table_result.files if table_result else None,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from penstock.plan.model import Plan
+    from penstock.plan.model import Plan, TablePlan
+    from penstock.storage.stores import Store
 
 
 Directory = Annotated[
@@ -19,6 +20,7 @@ Directory = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the steps, and do nothing.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The table.", show_default=False)]
 Tables = Annotated[
     list[str] | None, typer.Argument(metavar="[TABLE]...", help="Only these tables.", show_default="all")
 ]
@@ -38,6 +40,20 @@ def load_plan(directory: Path | None) -> Plan:
     from penstock.spec.load import load_project
 
     return build_plan(load_project(project_folder(directory)))
+
+
+def load_tables(directory: Path | None, tables: list[str] | None) -> tuple[Plan, list[TablePlan], Store]:
+    """The plan, the named tables (all, if none is named) and the store of the lake."""
+    from penstock.plan.build import select_tables
+    from penstock.storage.stores import open_store
+
+    plan = load_plan(directory)
+    return plan, select_tables(plan, tables or []), open_store(plan)
+
+
+def load_table(directory: Path | None, table: str) -> tuple[Plan, TablePlan, Store]:
+    plan, (table_plan,), store = load_tables(directory, [table])
+    return plan, table_plan, store
 
 
 def duration(option: str, text: str) -> float:

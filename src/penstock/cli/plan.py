@@ -7,17 +7,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import size_text
+from penstock.cli.console import facts_view, print_json, print_view, size_text, visible
 from penstock.cli.options import AsJson, Directory, Tables, load_plan
 from penstock.plan.model import Setting
 from penstock.plan.sources import NEW_FIELDS
-from penstock.spec.quantity import duration_text
+from penstock.spec.quantity import counted, duration_text
 from penstock.spec.stages import format_rules
 
 if TYPE_CHECKING:
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
     from penstock.plan.model import MaintenancePlan, Plan, StreamPlan, TablePlan, TriggerPlan
     from penstock.plan.stages import AggregatePlan, MergePlan, Stages, WritePlan
-
-# File maintenance.
 
 
 def maintenance_facts(plan: MaintenancePlan) -> list[tuple[str, str]]:
@@ -50,9 +46,6 @@ def maintenance_facts(plan: MaintenancePlan) -> list[tuple[str, str]]:
             f"vacuum every {duration_text(plan.vacuum_seconds)}" + (f" ({retention_text})" if retention_text else "")
         )
     return [("maintenance", "; ".join(tasks))] if tasks else []
-
-
-# A plan for people: each table with its source and its paths, then every setting with its reason.
 
 
 _INDENT = 2
@@ -80,43 +73,37 @@ def plan_view(
 def _head(plan: Plan, tables: Sequence[TablePlan]) -> RenderableType:
     count = _tables(tables) if len(tables) == len(plan.tables) else f"{_tables(tables)} of {_tables(plan.tables)}"
     title = Text.assemble((plan.name, "bold"), f": {count}")
-    return Group(
-        title,
-        _facts(
-            [
-                ("lake", plan.lake + (" (a local folder: Penstock locks it)" if plan.local else "")),
-                ("spark", f"{plan.master}, {plan.parallelism} tasks at once"),
-                *maintenance_facts(plan.maintenance),
-            ]
-        ),
-    )
+    facts = [
+        ("lake", plan.lake + (" (a local folder: Penstock locks it)" if plan.local else "")),
+        ("spark", f"{plan.master}, {plan.parallelism} tasks at once"),
+        *maintenance_facts(plan.maintenance),
+    ]
+    return Group(title, facts_view(facts))
 
 
 def _tables(tables: Sequence[TablePlan]) -> str:
     sinks = sum(table.sink is not None for table in tables)
     counts = (("table", len(tables) - sinks), ("sink", sinks))
-    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for noun, n in counts if n)
+    return " and ".join(counted(number, noun) for noun, number in counts if number)
 
 
 def _table(table: TablePlan, settings: Sequence[Setting], drift: str | None, inferred: Sequence[str]) -> RenderableType:
     title = Text.assemble((table.name, "bold cyan"), "  ", (table.origin, "dim"))
-    facts = _facts(
-        [
-            *table.source.describe(),
-            *(("inferred" if index == 0 else "", line) for index, line in enumerate(inferred)),
-            *(_stages(_stages_to_show(table), table.write) if table.stages else ()),
-            *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
-            *(_aggregate(table.aggregate) if table.aggregate else ()),
-            *(_stream(table.stream) if table.stream else ()),
-            *(table.sink.describe() if table.sink else ()),
-            ("trigger", _trigger(table.trigger)),
-            ("table" if table.sink is None else "ledger", table.uri),
-            ("checkpoint", f"{table.checkpoints}/<generation>"),
-            *([("columns", _columns(table))] if table.columns and not table.stages else []),
-            ("definition", table.definition + (f", {drift}" if drift else "")),
-        ]
-    )
-    return Group(title, facts, *([_settings(None, settings)] if settings else []))
+    facts = [
+        *table.source.describe(),
+        *(("inferred" if index == 0 else "", visible(line)) for index, line in enumerate(inferred)),
+        *(_stages(_stages_to_show(table), table.write) if table.stages else ()),
+        *([("rejected", "rows go to its quarantine, with the reason")] if table.may_reject else []),
+        *(_aggregate(table.aggregate) if table.aggregate else ()),
+        *(_stream(table.stream) if table.stream else ()),
+        *(table.sink.describe() if table.sink else ()),
+        ("trigger", _trigger(table.trigger)),
+        ("table" if table.sink is None else "ledger", table.uri),
+        ("checkpoint", f"{table.checkpoints}/<generation>"),
+        *([("columns", _columns(table))] if table.columns and not table.stages else []),
+        ("definition", table.definition + (f", {drift}" if drift else "")),
+    ]
+    return Group(title, facts_view(facts), *([_settings(None, settings)] if settings else []))
 
 
 def _stages_to_show(table: TablePlan) -> Stages:
@@ -145,12 +132,11 @@ def _stages(stages: Stages, write: WritePlan) -> Iterable[tuple[str, str]]:
     if stages.audit:
         author = f", by {stages.audit.who}" if stages.audit.who else ""
         yield "audit", f"a row per change of {', '.join(stages.audit.keys)}{author}, with what was before and after"
-    layout = [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
+    layout = [f"schema {write.schema}"]
+    layout += [f"partitioned by {', '.join(write.partition_by)}"] if write.partition_by else []
     layout += [f"clustered by {', '.join(write.cluster_by)}"] if write.cluster_by else []
-    yield (
-        "write",
-        ", ".join([f"schema {write.schema}", *layout, *(["keeps a change feed"] if write.change_feed else [])]),
-    )
+    layout += ["keeps a change feed"] if write.change_feed else []
+    yield "write", ", ".join(layout)
     if write.merge:
         yield from _merge(write.merge)
 
@@ -203,15 +189,6 @@ def _columns(table: TablePlan) -> str:
     return ", ".join(names) + f" (payload: {table.payload})"
 
 
-def _facts(rows: Iterable[tuple[str, str | Text]]) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim", min_width=10)
-    grid.add_column(overflow="fold")
-    for label, content in rows:
-        grid.add_row(label, Text(content) if isinstance(content, str) else content)
-    return Padding(grid, (0, 0, 0, _INDENT))
-
-
 def _settings(title: str | None, settings: Iterable[Setting]) -> RenderableType:
     parts: list[RenderableType] = [Text(title, style="bold")] if title else []
     return Group(*parts, *map(_Choice, settings))
@@ -243,16 +220,12 @@ def _shared(tables: Sequence[TablePlan]) -> list[Setting]:
     return [setting for setting in tables[0].settings if all(setting in table.settings for table in tables)]
 
 
-# The command.
-
-
 def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show what run will do: tables, sources, settings and why.
 
     It is worked out from the project file, and compared with the ledgers in the lake: whether a table is new, or its
     definition another than that of its last batch. Neither Spark nor a broker is needed, and nothing is changed.
     """
-    from penstock.cli.console import out, print_json
     from penstock.operations.history import inferred_schemas
     from penstock.operations.staleness import definition_drifts
     from penstock.plan.build import select_tables
@@ -271,15 +244,6 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
                 table["inferred"] = inferred[table["name"]].document
         print_json(document)
     else:
-        if not out.is_terminal:
-            out.width = 200  # in a pipe paths stay in one piece, for grep
-        with out.capture() as capture:
-            out.print(
-                plan_view(
-                    plan,
-                    tables or (),
-                    {name: drift.describe for name, drift in drifts.items()},
-                    {name: schema.describe for name, schema in inferred.items()},
-                )
-            )
-        typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        drift_texts = {name: drift.describe for name, drift in drifts.items()}
+        inferred_lines = {name: schema.describe for name, schema in inferred.items()}
+        print_view(plan_view(plan, tables or (), drift_texts, inferred_lines), piped=200)

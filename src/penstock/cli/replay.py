@@ -12,7 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
+from penstock.cli.console import print_json, shorten, text_console, visible
+from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_table
 from penstock.cli.session import abort_verb, confirm, steps_view, verb_session
 from penstock.ledger.position import describe_position
 
@@ -34,21 +35,20 @@ _SHOWN = 160
 
 
 def render_plan(replay_plan: ReplayPlan) -> RenderableType:
-    return Group(*_lines(replay_plan), steps_view(replay_plan.steps))
+    title = Text.assemble((replay_plan.table.name, "bold"), f": rebuilt from {visible(replay_plan.source)}")
+    lines = (Text(f"  {visible(line)}") for line in _lines(replay_plan))
+    return Group(title, *lines, steps_view(replay_plan.steps))
 
 
-def _lines(replay_plan: ReplayPlan) -> Iterator[Text]:
-    yield Text.assemble((replay_plan.table.name, "bold"), f": rebuilt from {replay_plan.source}")
-    yield Text(f"  now          {replay_plan.rows:,} rows landed")
+def _lines(replay_plan: ReplayPlan) -> Iterator[str]:
+    yield f"now          {replay_plan.rows:,} rows landed"
     where = f"{describe_position(replay_plan.next_position)}, no longer {describe_position(replay_plan.position)}"
-    yield Text(f"  continues at {where if replay_plan.moves else 'where it is'}")
-    for note in _notes(replay_plan):
-        yield Text(f"  note         {note}")
-    for reader in replay_plan.stale:
-        yield Text(f"  {reader.table.name} {_HOW[reader.effect]}")
+    yield f"continues at {where if replay_plan.moves else 'where it is'}"
+    yield from (f"note         {note}" for note in _notes(replay_plan))
+    yield from (f"{reader.table.name} {_HOW[reader.effect]}" for reader in replay_plan.stale)
     for reader in replay_plan.readers:
         if reader.effect == "follows":
-            yield Text(f"  {reader.table.name} follows its changes: it gets the removed rows and the new ones")
+            yield f"{reader.table.name} follows its changes: it gets the removed rows and the new ones"
 
 
 def _notes(replay_plan: ReplayPlan) -> Iterator[str]:
@@ -88,7 +88,7 @@ def render_preview(preview: ReplayPreview) -> RenderableType:
     parts: list[RenderableType] = [Text(_summary(rows))]
     for label, names in rows.columns.items():
         if names:
-            parts.append(Text(f"  {label} columns: {', '.join(names)}"))
+            parts.append(Text(visible(f"  {label} columns: {', '.join(names)}")))
     if rows.parts:
         parts.append(_by_partition(rows))
     if preview.rejected_now or preview.rejected_then:
@@ -110,7 +110,7 @@ def _by_partition(rows: RowDifference) -> Table:
     grid = Table("partition", "added", "removed", "changed")
     for counts in rows.parts:
         label = ", ".join(f"{name}={value}" for name, value in counts.partition.items())
-        grid.add_row(Text(label), *(f"{count:,}" for count in (counts.added, counts.removed, counts.changed)))
+        grid.add_row(Text(visible(label)), *(f"{count:,}" for count in (counts.added, counts.removed, counts.changed)))
     return grid
 
 
@@ -118,7 +118,7 @@ def _rejected(preview: ReplayPreview) -> Table:
     grid = Table("quarantine", "now", "then")
     for reason in sorted({*preview.rejected_now, *preview.rejected_then}):
         now, then = preview.rejected_now.get(reason, 0), preview.rejected_then.get(reason, 0)
-        grid.add_row(Text(reason), f"{now:,}", f"{then:,}")
+        grid.add_row(Text(visible(reason)), f"{now:,}", f"{then:,}")
     return grid
 
 
@@ -127,19 +127,15 @@ def _sample(sample: RowSample) -> Text:
         return Text(f"  {sample.kind}: {_short(sample.then or sample.now or {})}")
     changed = [name for name in sample.then if sample.now.get(name) != sample.then.get(name)]
     changes = ", ".join(
-        f"{name}: {json.dumps(sample.now.get(name))} -> {json.dumps(sample.then.get(name))}" for name in changed
+        f"{visible(name)}: {json.dumps(sample.now.get(name))} -> {json.dumps(sample.then.get(name))}"
+        for name in changed
     )
-    return Text(
-        f"  changed: {_short({k: v for k, v in sample.then.items() if k not in changed})}: {changes}"[: 2 * _SHOWN]
-    )
+    unchanged = {name: value for name, value in sample.then.items() if name not in changed}
+    return Text(f"  changed: {_short(unchanged)}: {changes}"[: 2 * _SHOWN])
 
 
 def _short(row: dict[str, Any]) -> str:
-    text = json.dumps(row)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-
-
-# The command.
+    return shorten(json.dumps(row), _SHOWN)
 
 
 def command(
@@ -172,24 +168,19 @@ def command(
     over all of that, and one commit replaces the rows and the quarantine. The table's stream waits meanwhile and
     continues exactly where it was; tables upstream keep running. --dry-run lists the steps and shows what would differ.
     """
-    from penstock.cli.console import print_json, text_console
     from penstock.operations.quarantine_rows import read_time
     from penstock.operations.replay_plan import document, plan_replay, run_replay
     from penstock.operations.replay_preview import preview_document, preview_replay
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    (table_plan,) = select_tables(plan, [table])
+    plan, table_plan, store = load_table(directory, table)
     if abort:
-        abort_verb("replay", plan, table_plan, dry_run=dry_run, yes=yes, as_json=as_json)
+        abort_verb("replay", plan, table_plan, store, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     console = text_console(as_json)
     as_of_time = datetime.now(UTC) if as_of == "now" else read_time("--as-of", as_of)
-    replay_plan = plan_replay(plan, table_plan, open_store(plan), version=version, as_of=as_of_time, cascade=cascade)
+    replay_plan = plan_replay(plan, table_plan, store, version=version, as_of=as_of_time, cascade=cascade)
     console.print(render_plan(replay_plan), soft_wrap=True)
-    if not dry_run and not yes:
-        confirm()
+    confirm(yes or dry_run)
     answer: dict[str, Any] = {**document(replay_plan), "done": not dry_run}
     with verb_session(plan, console, table) as session:
         if dry_run:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_plan
+from penstock.cli.console import print_json, text_console, visible
+from penstock.cli.options import AsJson, Directory, DryRun, Yes, load_table
 from penstock.cli.session import abort_verb, confirm, steps_view, verb_session
+from penstock.errors import UsageError
+from penstock.spec.quantity import time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,25 +29,26 @@ _PAST = {
 
 
 def render_plan(rewind_plan: RewindPlan) -> RenderableType:
-    return Group(*_lines(rewind_plan), steps_view(rewind_plan.steps))
+    time = f"{time_text(rewind_plan.time_ms)} UTC"
+    target = f": back to version {rewind_plan.version} of {time}, from {rewind_plan.newest}"
+    title = Text.assemble((rewind_plan.table.name, "bold"), target)
+    lines = (Text(f"  {visible(line)}") for line in _lines(rewind_plan))
+    return Group(title, *lines, steps_view(rewind_plan.steps))
 
 
-def _lines(rewind_plan: RewindPlan) -> Iterator[Text]:
-    time = datetime.fromtimestamp(rewind_plan.time_ms / 1000, tz=UTC)
-    target = f": back to version {rewind_plan.version} of {time:%Y-%m-%d %H:%M:%S} UTC, from {rewind_plan.newest}"
-    yield Text.assemble((rewind_plan.table.name, "bold"), target)
+def _lines(rewind_plan: RewindPlan) -> Iterator[str]:
     batches = "1 batch" if rewind_plan.batches == 1 else f"{rewind_plan.batches:,} batches"
-    yield Text(f"  undone       {batches}")
-    yield Text(f"  rows         {rewind_plan.rows[0]:,} now, {rewind_plan.rows[1]:,} then")
+    yield f"undone       {batches}"
+    yield f"rows         {rewind_plan.rows[0]:,} now, {rewind_plan.rows[1]:,} then"
     if any(rewind_plan.rejected):
-        yield Text(f"  quarantine   {rewind_plan.rejected[0]:,} now, {rewind_plan.rejected[1]:,} then")
-    yield Text(f"  reads again  {rewind_plan.read_again}")
+        yield f"quarantine   {rewind_plan.rejected[0]:,} now, {rewind_plan.rejected[1]:,} then"
+    yield f"reads again  {rewind_plan.read_again}"
     if rewind_plan.resumes:
-        yield Text("  note         a rewind of it was cut off: this one takes its place")
+        yield "note         a rewind of it was cut off: this one takes its place"
     if rewind_plan.running is not None:
-        yield Text(f"  note         process {rewind_plan.running} runs it: its stream continues from there by itself")
+        yield f"note         process {rewind_plan.running} runs it: its stream continues from there by itself"
     for reader in rewind_plan.readers:
-        yield Text(f"  {reader.name} {_describe_reader(reader)}")
+        yield f"{reader.name} {_describe_reader(reader)}"
 
 
 def _describe_reader(reader: RewindReader) -> str:
@@ -69,9 +72,6 @@ def _result_document(result: RewindResult) -> dict[str, Any]:
         "version": result.head.commit.version,
         "generation": entry.generation,
     }
-
-
-# The command.
 
 
 def command(
@@ -103,25 +103,19 @@ def command(
     Refused while a table that reads it is past that version, unless --cascade rebuilds that one too. `penstock history
     TABLE` shows the versions; --dry-run lists the steps.
     """
-    from penstock.cli.console import print_json, text_console
-    from penstock.errors import UsageError
     from penstock.operations.quarantine_rows import read_time
     from penstock.operations.rewind_plan import check_rewind, document, plan_rewind, run_rewind
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    (table_plan,) = select_tables(plan, [table])
+    plan, table_plan, store = load_table(directory, table)
     if abort:
-        abort_verb("rewind", plan, table_plan, dry_run=dry_run, yes=yes, as_json=as_json)
+        abort_verb("rewind", plan, table_plan, store, dry_run=dry_run, yes=yes, as_json=as_json)
         return
     if (version is None) == (before is None):
         raise UsageError("which version shall it go back to?", hint="write --version N, or --before TIME")
     console, before_time = text_console(as_json), read_time("--before", before)
-    rewind_plan = plan_rewind(plan, table_plan, open_store(plan), version=version, before=before_time, cascade=cascade)
+    rewind_plan = plan_rewind(plan, table_plan, store, version=version, before=before_time, cascade=cascade)
     console.print(render_plan(rewind_plan), soft_wrap=True)
-    if not dry_run and not yes:
-        confirm()
+    confirm(yes or dry_run)
     answer: dict[str, Any] = {**document(rewind_plan), "done": not dry_run, "tables": []}
     with verb_session(plan, console, table) as session:
         if dry_run:

@@ -17,17 +17,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import error_text
+from penstock.cli.console import (
+    error_text,
+    fold,
+    left,
+    plain_table,
+    print_json,
+    right,
+    text_console,
+    visible,
+    visible_lines,
+)
 from penstock.cli.options import AsJson, Directory, Tables, duration, load_plan
 from penstock.cli.status import per_second
-from penstock.ledger.row_counts import (
-    CONFLICTS,
-    NOT_WRITTEN,
-    READ,
-    REJECTED,
-    UNMET,
-    add_counts,
-)
+from penstock.errors import error_document
+from penstock.ledger.row_counts import CONFLICTS, NOT_WRITTEN, READ, REJECTED, UNMET, add_counts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,9 +41,6 @@ if TYPE_CHECKING:
     from penstock.ledger.writer import Written
     from penstock.runtime.context import Outcome, Result
     from penstock.runtime.signals import StopSignals
-
-
-# What `run` prints.
 
 
 LINES_EVERY = 30.0
@@ -141,7 +142,7 @@ class RunView:
             for name, row in list(self._rows.items())[:ROWS_SHOWN]:
                 batch_time = f"{row.seconds:.2f} s" if row.batches else ""
                 cells = [name, row.state, str(row.batch), f"{row.rows:,}", *_counts(row, row_counts), *_rates(row)]
-                table.add_row(*cells, batch_time, *([row.behind] if has_lag else []))
+                table.add_row(*map(Text, [*cells, batch_time, *([row.behind] if has_lag else [])]))
         return table
 
     def restart(self) -> None:
@@ -157,7 +158,7 @@ class RunView:
                 self._rows[name].behind = words
 
     def message(self, table: str, message: str) -> None:
-        self._print(Text(f"{table}: " if table else "", style="bold") + Text(message))
+        self._print(Text(f"{table}: " if table else "", style="bold") + Text(visible_lines(message)))
 
     def batch(self, table: str, written: Written, seconds: float) -> None:
         with self._lock:
@@ -192,28 +193,26 @@ class RunView:
 
     def summary(self, result: Result) -> None:
         row_counts = _shown_outcomes(self._rows.values())
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("table", overflow="fold")
-        table.add_column("outcome", no_wrap=True)
-        for title in ("batches", "written", *row_counts.values(), "in/s", "proc/s"):
-            table.add_column(title, justify="right", no_wrap=True)
+        numbers = right("batches", "written", *row_counts.values(), "in/s", "proc/s")
+        table = plain_table(*fold("table"), *left("outcome"), *numbers)
         for name, row in self._rows.items():
             style = "red" if name in result.errors else ""
             outcome = Text(result.outcomes.get(name, "stopped"), style=style)
             rates = _rates(row) if row.read else ["", ""]
-            table.add_row(name, outcome, str(row.batches), f"{row.rows:,}", *_counts(row, row_counts), *rates)
+            cells = (str(row.batches), f"{row.rows:,}", *_counts(row, row_counts), *rates)
+            table.add_row(Text(name), outcome, *map(Text, cells))
         self._console.print(table)
         for name, row in self._rows.items():
             unmet = [
                 f"{key.removeprefix(UNMET)} {n:,}" for key, n in row.row_counts.items() if key.startswith(UNMET) and n
             ]
             if unmet:
-                self._print(Text(f"{name}: ", style="bold") + Text(f"rows that did not meet {', '.join(unmet)}"))
+                message = visible(f"rows that did not meet {', '.join(unmet)}")
+                self._print(Text(f"{name}: ", style="bold") + Text(message))
 
     def document(self, result: Result) -> dict[str, Any]:
         tables = {}
         for name, row in self._rows.items():
-            error = result.errors.get(name)
             tables[name] = {
                 "outcome": result.outcomes.get(name),
                 "batches": row.batches,
@@ -223,17 +222,12 @@ class RunView:
                 "processed_rows_per_second": None if row.processed_rate is None else round(row.processed_rate, 1),
                 "window_seconds": round(row.window, 1),
                 "last_batch_seconds": round(row.seconds, 3) if row.batches else None,
-                "error": {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
-                if error
-                else None,
+                "error": error_document(result.errors.get(name)),
             }
         return {"tables": tables, "ok": not result.errors}
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
-
-
-# The command.
 
 
 def command(
@@ -274,7 +268,6 @@ def command(
 def _run(
     tables: list[str], once: bool, directory: Path | None, as_json: bool, spark_logs: bool, signals: StopSignals
 ) -> None:
-    from penstock.cli.console import print_json, text_console
     from penstock.plan.build import select_tables
     from penstock.runtime.runner import run
 
@@ -293,8 +286,6 @@ def _run(
 
 def _stopped_at_start(tables: list[str], directory: Path | None, as_json: bool) -> None:
     """This is a normal stop and not a failure; the document is that of a run that did nothing."""
-    from penstock.cli.console import print_json, text_console
-
     text_console(as_json).print("stopped while Spark was starting: no table had begun, nothing was written")
     if as_json:
         from penstock.plan.build import select_tables

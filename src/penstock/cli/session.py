@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import typer
 from rich.text import Text
 
-from penstock.cli.console import visible
+from penstock.cli.console import print_json, text_console, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
     from rich.status import Status
 
-    from penstock.operations.abort import AbortedVerb
+    from penstock.operations.rewind_plan import AbortedVerb
     from penstock.operations.steps import Step
     from penstock.plan.model import Plan, TablePlan
+    from penstock.storage.stores import Store
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class VerbSession:
 
     def tell(self, table: str, activity: str) -> None:
         """Shows the current activity."""
-        self._status.update(f"{table}: {activity} …" if table else f"{activity} …")
+        self._status.update(Text(f"{table}: {activity} …" if table else f"{activity} …"))
 
-    def ask(self) -> None:
-        """Asks whether to continue; ends the verb if the answer is no."""
-        self._status.stop()
-        confirm()
-        self._status.start()
+    def ask(self, yes: bool) -> None:
+        """Asks whether to continue, unless `--yes` was given; ends the verb if the answer is no."""
+        if not yes:
+            self._status.stop()
+            confirm(yes)
+            self._status.start()
 
 
 @contextmanager
@@ -53,8 +55,10 @@ def verb_session(plan: Plan, console: Console, where: str, *, log: str = "spark"
         raise explain(error, where, str(logs_folder(plan))) from error
 
 
-def confirm() -> None:
-    typer.confirm("Continue?", abort=True, err=True)
+def confirm(yes: bool) -> None:
+    """The same before there is a session."""
+    if not yes:
+        typer.confirm("Continue?", abort=True, err=True)
 
 
 def steps_view(steps: Iterable[Step]) -> Text:
@@ -63,18 +67,17 @@ def steps_view(steps: Iterable[Step]) -> Text:
     return Text("\n".join(["steps:", *lines]) if lines else "steps: none")
 
 
-def abort_verb(verb: AbortedVerb, plan: Plan, table: TablePlan, *, dry_run: bool, yes: bool, as_json: bool) -> None:
+def abort_verb(
+    verb: AbortedVerb, plan: Plan, table: TablePlan, store: Store, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Carries out `--abort` of replay and rewind."""
-    from penstock.cli.console import print_json, text_console
-    from penstock.operations.abort import abort_document, plan_abort, run_abort
-    from penstock.storage.stores import open_store
+    from penstock.operations.rewind_plan import abort_document, plan_abort, run_abort
 
-    abort_plan, console = plan_abort(verb, table, open_store(plan)), text_console(as_json)
-    console.print(f"[bold]{table.name}[/bold] keeps its rows: the {verb} is given up")
+    abort_plan, console = plan_abort(verb, table, store), text_console(as_json)
+    console.print(Text.assemble((table.name, "bold"), f" keeps its rows: the {verb} is given up"))
     console.print(steps_view(abort_plan.steps), soft_wrap=True)
     if not dry_run:
-        if not yes:
-            confirm()
+        confirm(yes)
         with verb_session(plan, console, table.name) as session:
             generation = run_abort(session.spark, plan, abort_plan)
         console.print(f"  done: generation {generation}. `penstock run` continues from there")

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
+from penstock.cli.console import err, error_text, out, print_view
 from penstock.cli.options import Directory, load_plan
 from penstock.cli.sql import SHOWN, Tombstones
 from penstock.errors import PenstockError, SetupError, UsageError
@@ -155,13 +157,12 @@ def command(
     A query ends with a semicolon. \\d lists the tables, \\q leaves, \\? shows help. Names and versions are written as
     for `penstock sql`. Without a terminal the queries are read from standard input, and the first error ends it.
     """
-    from penstock.cli.console import err
     from penstock.sql.reader import open_reader
 
     plan = load_plan(directory)
     with (
         err.status("starting Spark …") as status,
-        open_reader(plan, tombstones=tombstones, say=status.update) as reader,
+        open_reader(plan, tombstones=tombstones, say=lambda text: status.update(Text(text))) as reader,
     ):
         status.stop()
         shell, splitter = Shell(reader, limit or None), partial(split, reader.session)
@@ -177,10 +178,7 @@ def command(
 
 class Shell:
     def __init__(self, reader: SqlReader, limit: int | None) -> None:
-        from penstock.cli.console import err, out
-
         self._reader, self._limit = reader, limit
-        self._out, self._err = out, err
 
     def run(self, inputs: Iterator[str], *, stop_at_error: bool) -> None:
         """Answers each statement, until there are no more or one is `\\q`."""
@@ -190,19 +188,16 @@ class Shell:
             try:
                 self._answer(statement)
             except KeyboardInterrupt:
-                self._err.print("ended")
+                err.print("ended")
             except PenstockError as error:
                 if stop_at_error or isinstance(error, SetupError):
                     raise
-                from rich.text import Text
-
-                self._err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+                err.print(error_text(error), soft_wrap=True)
 
     def _show(self, render: Callable[[], RenderableType]) -> None:
-        from penstock.cli.console import print_view
         from penstock.cli.sql_output import PIPED
 
-        with self._err.status("reading …"):
+        with err.status("reading …"):
             view = render()
         print_view(view, piped=PIPED)
 
@@ -213,7 +208,7 @@ class Shell:
         if not words:
             return
         if words[0] in (r"\?", r"\h", "help"):
-            self._out.print(HELP, end="", markup=False)
+            out.print(HELP, end="")
         elif words in ([r"\d"], ["tables"]):
             self._show(lambda: tables_view(self._reader))
         elif words[0] == r"\d" and len(words) == 2:
@@ -221,5 +216,5 @@ class Shell:
         elif words[0].startswith("\\"):
             raise UsageError(f"{words[0]} is not a command", hint=r"\d lists tables, \q leaves, \? helps")
         else:
-            with self._err.status("reading …") as status:
+            with err.status("reading …") as status:
                 ask_people(self._reader, statement, self._limit, status.stop)

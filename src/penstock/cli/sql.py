@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from penstock.cli.console import err
 from penstock.cli.options import AsJson, Directory, load_plan
 from penstock.errors import UsageError
 
@@ -51,32 +53,25 @@ def command(
 
     plan = load_plan(directory)
 
-    from penstock.cli.console import err
-    from penstock.cli.sql_output import (
-        TRUNCATED_HINT,
-        ask_people,
-        buffered_stdout,
-        first_rows_text,
-        write_csv,
-        write_json,
-    )
+    from penstock.cli import sql_output
     from penstock.sql.reader import open_reader
 
     max_rows = (None if as_json or as_csv else SHOWN) if limit is None else limit or None
     with (
         err.status("starting Spark …") as status,
-        open_reader(plan, tombstones=tombstones, say=status.update) as reader,
+        open_reader(plan, tombstones=tombstones, say=lambda text: status.update(Text(text))) as reader,
     ):
         status.update("reading …")
         if not as_json and not as_csv:
-            ask_people(reader, text, max_rows, status.stop)
+            sql_output.ask_people(reader, text, max_rows, status.stop)
             return
-        with buffered_stdout() as aside:
+        write = sql_output.write_json if as_json else sql_output.write_csv
+        with sql_output.buffered_stdout() as aside:
             with reader.ask(text) as answer:
-                truncated = (write_json if as_json else write_csv)(answer, max_rows, aside)
+                truncated = write(answer, max_rows, aside)
             status.stop()
         if truncated and max_rows is not None:
-            err.print(f"{first_rows_text(max_rows)}; {TRUNCATED_HINT}")
+            err.print(f"{sql_output.first_rows_text(max_rows)}; {sql_output.TRUNCATED_HINT}")
 
 
 def _text(query: str | None, file: Path | None) -> str:

@@ -19,9 +19,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import err, out, print_view, visible, visible_json
+from penstock.cli.console import err, fold, left, out, plain_table, print_view, right, visible, visible_json
 from penstock.errors import PenstockError
 from penstock.spark.sql_text import quote
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -207,13 +208,11 @@ def _cell(value: str | None) -> Text:
 
 def row_count_text(answer: QueryResult, shown: int, truncated: bool, seconds: float) -> str:
     """Says how many rows of which tables are shown."""
-    rows = f"{shown:,} row{'' if shown == 1 else 's'}"
-    tables = f" of {', '.join(map(str, answer.table_versions[:_TABLES_NAMED]))}" if answer.table_versions else ""
-    more = (
-        f" and {len(answer.table_versions) - _TABLES_NAMED} more" if len(answer.table_versions) > _TABLES_NAMED else ""
-    )
-    shown_rows = f"{first_rows_text(shown)}{tables}{more}; {TRUNCATED_HINT}" if truncated else f"{rows}{tables}{more}"
-    return f"{shown_rows} ({seconds:.1f} s)"
+    versions = answer.table_versions
+    tables = f" of {', '.join(map(str, versions[:_TABLES_NAMED]))}" if versions else ""
+    tables += f" and {len(versions) - _TABLES_NAMED} more" if len(versions) > _TABLES_NAMED else ""
+    rows = f"{first_rows_text(shown)}{tables}; {TRUNCATED_HINT}" if truncated else f"{counted(shown, 'row')}{tables}"
+    return f"{rows} ({seconds:.1f} s)"
 
 
 def first_rows_text(rows: int) -> str:
@@ -225,24 +224,19 @@ def first_rows_text(rows: int) -> str:
 
 def tables_view(reader: SqlReader) -> RenderableType:
     """For a table that cannot be read, its row shows why."""
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("table", no_wrap=True)
-    grid.add_column("version", justify="right")
-    grid.add_column("columns", overflow="fold")
+    grid = plain_table(*left("table"), *right("version"), *fold("columns"))
     for table in reader.names.all:
         try:
             version, columns = _columns(reader, table)
             grid.add_row(Text(table.name), str(version), Text(visible(", ".join(columns))))
         except PenstockError as error:
-            grid.add_row(Text(table.name), "", Text(error.message, style="dim"))
+            grid.add_row(Text(table.name), "", Text(visible(error.message), style="dim"))
     return grid
 
 
 def columns_view(reader: SqlReader, name: str) -> RenderableType:
     table = reader.names.find([part.strip("`") for part in name.split(".")], "")
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column("column", no_wrap=True)
-    grid.add_column("type", overflow="fold")
+    grid = plain_table(*left("column"), *fold("type"))
     for column, data_type in _columns(reader, table)[1].items():
         grid.add_row(Text(visible(column)), Text(visible(data_type)))
     return grid

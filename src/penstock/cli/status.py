@@ -10,7 +10,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.cli.console import fold, left, plain_table, print_json, print_view, right, visible, visible_lines
+from penstock.cli.options import AsJson, Directory, Tables, load_tables
 from penstock.operations.status import CRASHED, NOT_CREATED, UNREADABLE
 from penstock.spec.quantity import counted
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
     from penstock.operations.broker import PartitionLag
     from penstock.operations.status import Status
-
-# What `status` prints: a row per table, then positions and lag, then problems.
 
 
 PARTITIONS_SHOWN = 8
@@ -46,11 +45,8 @@ def status_view(statuses: Sequence[Status]) -> RenderableType:
 
 
 def _rows(statuses: Sequence[Status]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(Text("table"), overflow="fold")
-    table.add_column(Text("state"), no_wrap=True)
-    for title in ("batch", "written", "behind", "in/s", "proc/s", "last commit"):
-        table.add_column(Text(title), justify="right", no_wrap=True)
+    numbers = right("batch", "written", "behind", "in/s", "proc/s", "last commit")
+    table = plain_table(*fold("table"), *left("state"), *numbers)
     now = time.time() * 1000
     for status in statuses:
         texts = (
@@ -61,8 +57,7 @@ def _rows(statuses: Sequence[Status]) -> Table:
             "" if status.rates is None else per_second(status.rates.processed_rows_per_second),
             ago(status.age(now)),
         )
-        # Text, not str: rich would search every cell for markup, and load all emoji names for that.
-        state = Text(status.state, style=_STYLES.get(status.state, ""))
+        state = Text(visible(status.state), style=_STYLES.get(status.state, ""))
         table.add_row(Text(status.table, style="bold"), state, *map(Text, texts))
     return table
 
@@ -110,31 +105,37 @@ def _last_batch(status: Status) -> str:
 
 
 def _position_text(partition: PartitionLag) -> str:
-    position = f"{partition.topic}-{partition.partition} at {partition.position}"
+    position = f"{visible(partition.topic)}-{partition.partition} at {partition.position}"
     return f"{position} ({partition.lag:,} behind)" if partition.lag else position
 
 
 def _reasons(statuses: Sequence[Status]) -> Iterable[Text]:
     unknown = dict.fromkeys(status.lag_unknown for status in statuses if status.lag_unknown)
-    texts = [Text.assemble(("lag unknown: ", "yellow"), reason or "") for reason in unknown]
+    texts = [Text.assemble(("lag unknown: ", "yellow"), visible_lines(reason or "")) for reason in unknown]
     for status in statuses:
-        for commit in status.foreign:
-            message = f"version {commit.version} ({commit.operation}): {commit.origin.value} of {commit.rows:,} rows"
-            texts.append(Text.assemble((f"{status.table}: ", "bold"), (message, "yellow")))
-        if status.replaying:
-            texts.append(Text.assemble((f"{status.table}: ", "bold"), (status.replaying, "yellow")))
-        if status.stale:
-            message = f"stale: {status.stale.upstream} was made anew in its version {status.stale.version}"
-            line = Text.assemble((f"{status.table}: ", "bold"), (message, "yellow"))
-            texts.append(line.append(f"\n  -> {status.stale.hint}"))
-        if status.skipped_changes:
-            texts.append(Text.assemble((f"{status.table}: ", "bold"), (status.skipped_changes, "yellow")))
-        if status.reason:
-            line = Text.assemble((f"{status.table}: ", "bold"), (status.reason, _STYLES.get(status.state, "")))
-            texts.append(line.append(f"\n  -> {status.hint}" if status.hint else ""))
+        for message, hint, style in _table_reasons(status):
+            line = Text.assemble((f"{status.table}: ", "bold"), (visible_lines(message), style))
+            texts.append(line.append(f"\n  -> {visible_lines(hint)}" if hint else ""))
     if texts:
         yield Text("")
     yield from texts
+
+
+def _table_reasons(status: Status) -> Iterable[tuple[str, str | None, str]]:
+    """Message, hint and style."""
+    for commit in status.foreign:
+        operation = visible(commit.operation)
+        message = f"version {commit.version} ({operation}): {commit.origin.value} of {commit.rows:,} rows"
+        yield message, None, "yellow"
+    if status.replaying:
+        yield status.replaying, None, "yellow"
+    if status.stale:
+        message = f"stale: {status.stale.upstream} was made anew in its version {status.stale.version}"
+        yield message, status.stale.hint, "yellow"
+    if status.skipped_changes:
+        yield status.skipped_changes, None, "yellow"
+    if status.reason:
+        yield status.reason, status.hint, _STYLES.get(status.state, "")
 
 
 def ago(seconds: float | None) -> str:
@@ -147,9 +148,6 @@ def ago(seconds: float | None) -> str:
     return f"{seconds:.0f} s ago"
 
 
-# The command.
-
-
 def command(tables: Tables = None, directory: Directory = None, as_json: AsJson = False) -> None:
     """Per table: state, last batch, rows, position and lag.
 
@@ -157,18 +155,10 @@ def command(tables: Tables = None, directory: Directory = None, as_json: AsJson 
     few seconds; then its lag is unknown and the rest is shown.
     """
     from penstock.operations.status import document, status
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
-    plan = load_plan(directory)
-    statuses = status(plan, select_tables(plan, tables or []), open_store(plan))
+    plan, table_plans, store = load_tables(directory, tables)
+    statuses = status(plan, table_plans, store)
     if as_json:
-        from penstock.cli.console import print_json
-
         print_json({"project": plan.name, "tables": [document(table_status) for table_status in statuses]})
-        return
-    from penstock.cli.console import out
-
-    if not out.is_terminal:  # in a pipe each table stays on one line, for grep
-        out.width = 160
-    out.print(status_view(statuses))
+    else:
+        print_view(status_view(statuses), piped=160)

@@ -10,20 +10,27 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import size_text
-from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, duration, load_plan
+from penstock.cli.console import (
+    fold,
+    plain_table,
+    print_json,
+    right,
+    size_text,
+    text_console,
+    visible,
+    visible_lines,
+)
+from penstock.cli.options import AsJson, Directory, DryRun, Tables, Yes, duration, load_tables
 from penstock.cli.session import steps_view, verb_session
-from penstock.maintenance.retention import Need, span_text, time_text
-from penstock.spec.quantity import counted
+from penstock.errors import UsageError, error_document
+from penstock.maintenance.retention import Need, span_text
+from penstock.spec.quantity import counted, time_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.maintenance.retention import Horizon
     from penstock.maintenance.vacuum import TableVacuum, VacuumPlan, VacuumResult
-
-
-# What `vacuum` prints: the limits of each table with their reasons, then the steps, then the result.
 
 
 TABLES_WITH_ALL_READERS = 5
@@ -47,26 +54,21 @@ def render_plan(vacuum_plan: VacuumPlan) -> RenderableType:
 
 
 def render_result(result: VacuumResult) -> RenderableType:
-    grid = Table(box=None, pad_edge=False, header_style="dim")
-    grid.add_column(Text("table"), overflow="fold")
-    for title in ("deleted", "size"):
-        grid.add_column(Text(title), justify="right", no_wrap=True)
-    for table_result in result.done.values():
-        grid.add_row(
-            Text(table_result.place.name, style="bold"), f"{table_result.files:,}", size_text(table_result.bytes)
-        )
-    failed = [Text.assemble(("failed ", "bold red"), str(error)) for error in result.errors.values()]
+    grid = plain_table(*fold("table"), *right("deleted", "size"))
+    for table in result.done.values():
+        grid.add_row(Text(visible(table.place.name), style="bold"), f"{table.files:,}", size_text(table.bytes))
+    failed = [Text.assemble(("failed ", "bold red"), visible_lines(str(error))) for error in result.errors.values()]
     return Group(*([grid] if result.done else []), *failed)
 
 
 def _head(task: TableVacuum) -> Text:
-    name, horizon = (f"{task.place.name}  ", "bold"), task.horizon
+    name, horizon = (f"{visible(task.place.name)}  ", "bold"), task.horizon
     if task.problem is not None:
-        return Text.assemble(name, (task.problem.message, "red"))
+        return Text.assemble(name, (visible(task.problem.message), "red"))
     if horizon is None:
         return Text.assemble(name, ("not created yet", "dim"))
     if horizon.at_ms is None:
-        return Text.assemble(name, ("nothing may go", "yellow"), f": {horizon.why}")
+        return Text.assemble(name, ("nothing may go", "yellow"), f": {visible(horizon.why or '')}")
     amount = f"{counted(len(task.files), 'file')}, {size_text(task.bytes)}" if task.files else "nothing to delete"
     return Text.assemble(name, (amount, "" if task.files else "dim"))
 
@@ -83,13 +85,10 @@ def _needs(task: TableVacuum, horizon: Horizon, *, everybody: bool) -> Renderabl
     for index, need in enumerate(ordered):
         style = "" if index == 0 else "dim"
         since = "all" if need.since_ms is None else f"since {time_text(need.since_ms)} UTC"
-        grid.add_row(Text(f"kept {since}", style=style), Text(str(need).strip(), style=style))
+        grid.add_row(Text(f"kept {since}", style=style), Text(visible(str(need).strip()), style=style))
     if task.remember_ms is not None:
         grid.add_row("", Text(f"removed files will be remembered for {span_text(task.remember_ms)} from now on"))
     return grid
-
-
-# The command.
 
 
 def command(
@@ -115,18 +114,13 @@ def command(
     lookups, the replay window, readers that the project names. Quarantines are maintained with their tables, and old
     checkpoints are deleted. A runner may be at work. --dry-run lists the steps.
     """
-    from penstock.cli.console import print_json, text_console
     from penstock.maintenance.tables import with_commit_waiting
     from penstock.maintenance.vacuum import VacuumResult, document, list_files, plan_vacuum, run_vacuum
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
 
     retain_ms = None if retain is None else _span_ms(retain)
-    plan = load_plan(directory)
-    store, console = open_store(plan), text_console(as_json)
-    if not console.is_terminal:  # in a pipe there is no width to fit
-        console.width = 160
-    vacuum_plan = plan_vacuum(plan, select_tables(plan, tables or []), store, retain_ms)
+    plan, table_plans, store = load_tables(directory, tables)
+    console = text_console(as_json, piped=160)
+    vacuum_plan = plan_vacuum(plan, table_plans, store, retain_ms)
     result = VacuumResult(errors=vacuum_plan.problems)
     if vacuum_plan.needs_listing or (vacuum_plan.steps and not dry_run):
         with verb_session(with_commit_waiting(plan), console, plan.name) as session:
@@ -134,8 +128,7 @@ def command(
             result = VacuumResult(errors=vacuum_plan.problems)
             console.print(render_plan(vacuum_plan))
             if vacuum_plan.steps and not dry_run:
-                if not yes:
-                    session.ask()
+                session.ask(yes)
                 result = run_vacuum(session.spark, plan, vacuum_plan, store, session.tell)
     else:
         console.print(render_plan(vacuum_plan))
@@ -154,7 +147,6 @@ def command(
 
 
 def _span_ms(text: str) -> int:
-    from penstock.errors import UsageError
     from penstock.spec.maintenance import LONGEST
 
     span = duration("--retain", text)
@@ -164,8 +156,6 @@ def _span_ms(text: str) -> int:
 
 
 def _outcome(name: str, result: VacuumResult) -> dict[str, Any]:
-    from penstock.maintenance.tables import error_document
-
     table_result = result.done.get(name)
     return {
         "deleted_files": table_result.files if table_result else 0,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from penstock.cli.options import AsJson, Directory, project_folder
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from penstock.errors import Problem
@@ -28,13 +29,11 @@ def command(directory: Directory = None, as_json: AsJson = False) -> None:
     if as_json:
         from penstock.cli.console import print_json
 
-        print_json(
-            {
-                "valid": checked.project is not None,
-                "problems": [asdict(problem) for problem in checked.problems],
-                "warnings": [asdict(warning) for warning in checked.warnings],
-            }
-        )
+        findings = {
+            "problems": [asdict(problem) for problem in checked.problems],
+            "warnings": [asdict(warning) for warning in checked.warnings],
+        }
+        print_json({"valid": checked.project is not None, **findings})
     else:
         _print_findings(str(folder / FILE), checked)
     if checked.project is None:
@@ -46,18 +45,19 @@ def _print_findings(file: str, checked: ProjectCheck) -> None:
         _print_problem("error", typer.colors.RED, problem)
     for warning in checked.warnings:
         _print_problem("warning", typer.colors.YELLOW, warning)
-    warnings_text = f", {_count(len(checked.warnings), 'warning')}" if checked.warnings else ""
+    warnings_text = f", {counted(len(checked.warnings), 'warning')}" if checked.warnings else ""
     if checked.project is None:
-        _conclude("✗", typer.colors.RED, f"{file}: {_count(len(checked.problems), 'problem')}{warnings_text}")
+        _conclude("✗", typer.colors.RED, f"{file}: {counted(len(checked.problems), 'problem')}{warnings_text}")
     else:
         _conclude("✓", typer.colors.GREEN, f"{file} is valid: {_contents(checked.project)}{warnings_text}")
 
 
 def _print_problem(kind: str, colour: str, problem: Problem) -> None:
-    location = f"{problem.file}:{problem.line}:{problem.column}:"
-    typer.echo(f"{typer.style(location, bold=True)} {typer.style(kind + ':', fg=colour)} {problem.message}")
+    location = _visible(f"{problem.file}:{problem.line}:{problem.column}:")
+    message = _visible(problem.message)
+    typer.echo(f"{typer.style(location, bold=True)} {typer.style(kind + ':', fg=colour)} {message}")
     if problem.hint:
-        typer.echo(f"  -> {problem.hint}")
+        typer.echo(f"  -> {_visible(problem.hint)}")
     typer.echo()
 
 
@@ -66,7 +66,7 @@ def _conclude(sign: str, colour: str, text: str) -> None:
         sign.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
         sign = "ok:" if sign == "✓" else "error:"
-    typer.echo(f"{typer.style(sign, fg=colour, bold=True)} {text}")
+    typer.echo(f"{typer.style(sign, fg=colour, bold=True)} {_visible(text)}")
 
 
 def _contents(project: Project) -> str:
@@ -77,15 +77,19 @@ def _contents(project: Project) -> str:
     kafka = [source for source in sources if isinstance(source, KafkaFrom)]
     topics = {(source.cluster, name) for source in kafka for name in source.kafka.names}
     patterns = [source for source in kafka if source.kafka.pattern is not None]
-    parts = [_count(len(topics), "topic")] if topics else []
-    parts += [_count(len(patterns), "pattern")] if patterns else []
+    parts = [counted(len(topics), "topic")] if topics else []
+    parts += [counted(len(patterns), "pattern")] if patterns else []
     clusters = len({source.cluster for source in kafka})
-    topics_text = f" from {' and '.join(parts)} of {_count(clusters, 'cluster')}" if kafka else ""
+    topics_text = f" from {' and '.join(parts)} of {counted(clusters, 'cluster')}" if kafka else ""
     folders = len([source for source in sources if isinstance(source, FilesFrom)])
-    folders_text = f"{' and' if kafka else ' from'} {_count(folders, 'folder')}" if folders else ""
-    sinks = f"; {_count(len(project.sinks), 'sink')}" if project.sinks else ""
-    return f"{_count(len(sources), 'table')}{topics_text}{folders_text}{sinks}"
+    folders_text = f"{' and' if kafka else ' from'} {counted(folders, 'folder')}" if folders else ""
+    sinks = f"; {counted(len(project.sinks), 'sink')}" if project.sinks else ""
+    return f"{counted(len(sources), 'table')}{topics_text}{folders_text}{sinks}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _visible(text: str) -> str:
+    if text.replace("\n", "").isprintable():
+        return text
+    from penstock.cli.console import visible_lines
+
+    return visible_lines(text)

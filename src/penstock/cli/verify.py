@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.console import visible
-from penstock.cli.options import AsJson, Directory, Tables, load_plan
+from penstock.cli.console import Bar, facts_view, print_json, print_view, visible
+from penstock.cli.options import AsJson, Directory, Tables, load_tables
+from penstock.errors import UsageError
 from penstock.ledger.position import Range
+from penstock.spec.quantity import counted
 from penstock.verify.report import summary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.verify.coordinates import Doubled
+    from penstock.verify.coordinates import Doubled, Spans
     from penstock.verify.ledger_walk import Accepted
     from penstock.verify.report import Partition, Proof, Report
-
-# What `verify` prints.
 
 
 SHOWN = 10
@@ -35,12 +33,8 @@ STYLES = {"differs": "red", "stale": "yellow", "unverifiable": "yellow"}
 
 def report_view(report: Report) -> RenderableType:
     lines = [*_problem_lines(report), *_detail_lines(report)]
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim", min_width=12)
-    grid.add_column(overflow="fold")
-    for label, text in lines:
-        grid.add_row(label, text)
-    return Group(_head(report), Padding(grid, (0, 0, 0, 2))) if lines else _head(report)
+    facts = ((label, Text(visible(text), style=style)) for label, text, style in lines)
+    return Group(_head(report), facts_view(facts, labels=12)) if lines else _head(report)
 
 
 HEADS = {
@@ -49,6 +43,8 @@ HEADS = {
     "partial": ("partial", "bold yellow"),
     "wrong": ("WRONG", "bold red"),
 }
+Line = tuple[str, str, str]
+"""Label, text and style."""
 
 
 def _head(report: Report) -> Text:
@@ -59,76 +55,50 @@ def _head(report: Report) -> Text:
     return Text.assemble(name, HEADS[report.verdict], f": {visible(message)}" if message else "")
 
 
-def _problem_lines(report: Report) -> Iterable[tuple[str, Text | str]]:
+def _problem_lines(report: Report) -> Iterable[Line]:
     for problem in report.problems:
-        yield "problem", Text(problem, style="red")
+        yield "problem", problem, "red"
     for broken in report.chain.broken if report.chain else ():
-        yield "chain", Text(broken, style="red")
+        yield "chain", broken, "red"
     partitions = report.partitions
-    yield from _ranges(
-        "missing",
-        "red",
-        [(partition, span) for partition in partitions for span in partition.lost.first(SHOWN + 1)],
-        partitions,
-    )
+    yield from _ranges("missing", "record", "red", [(partition, partition.lost) for partition in partitions])
     yield from _times("doubled", [(partition, doubled) for partition in partitions for doubled in partition.doubled])
     yield from _times("too few", [(partition, short) for partition in partitions for short in partition.short])
-    yield from _ranges(
-        "unexpected",
-        "red",
-        [(partition, span) for partition in partitions for span in partition.unexpected.first(SHOWN + 1)],
-        partitions,
-    )
+    yield from _ranges("unexpected", "offset", "red", [(partition, partition.unexpected) for partition in partitions])
     if report.rows_without_coordinates:
-        yield (
-            "unexpected",
-            Text(f"{report.rows_without_coordinates:,} rows without topic, partition or offset", style="red"),
-        )
-    yield from _ranges(
-        "not proven",
-        "yellow",
-        [(partition, span) for partition in partitions for span in partition.unverifiable.first(SHOWN + 1)],
-        partitions,
-    )
+        yield "unexpected", f"{report.rows_without_coordinates:,} rows without topic, partition or offset", "red"
+    unverifiable = [(partition, partition.unverifiable) for partition in partitions]
+    yield from _ranges("not proven", "offset", "yellow", unverifiable)
     for reason in dict.fromkeys(reason for partition in partitions for reason in partition.reasons):
-        yield "", Text(reason, style="dim")
+        yield "", reason, "dim"
     for doubt in report.doubts:
-        yield "not proven", Text(visible(doubt), style="yellow")
+        yield "not proven", doubt, "yellow"
     if report.hint and report.verdict != "not created":
-        yield "", Text(f"-> {report.hint}", style="dim")
+        yield "", f"-> {report.hint}", "dim"
     for check in report.checks:
         if check.outcome in STYLES or check.left_out:
             yield from _check(check, STYLES.get(check.outcome, "yellow"))
 
 
-def _check(check: Proof, style: str) -> Iterable[tuple[str, Text | str]]:
-    head = "stale: " if check.outcome == "stale" else ""
-    yield check.name, Text(f"{head}{visible(check.said)}", style=style)
+def _check(check: Proof, style: str) -> Iterable[Line]:
+    yield check.name, ("stale: " if check.outcome == "stale" else "") + check.said, style
     for difference in check.differences[:SHOWN]:
-        yield "", Text(visible(str(difference)), style=style)
+        yield "", str(difference), style
     if check.differing > SHOWN:
-        yield "", Text(f"and {check.differing - SHOWN:,} more: `--json` has them", style=style)
+        yield "", f"and {check.differing - SHOWN:,} more: `--json` has them", style
     for remark in check.remarks:
-        yield "", Text(visible(remark), style="dim")
+        yield "", remark, "dim"
 
 
-def _ranges(
-    label: str, style: str, entries: list[tuple[Partition, tuple[int, int]]], partitions: list[Partition]
-) -> Iterable[tuple[str, Text]]:
-    if not entries:
-        return
-    span_sets = {
-        "missing": [partition.lost for partition in partitions],
-        "unexpected": [partition.unexpected for partition in partitions],
-        "not proven": [partition.unverifiable for partition in partitions],
-    }[label]
-    offsets, range_count = sum(spans.size for spans in span_sets), sum(len(spans) for spans in span_sets)
-    unit = {"missing": "record", "unexpected": "offset", "not proven": "offset"}[label]
-    listed = [str(Range(partition.topic, partition.partition, *span)) for partition, span in entries[:SHOWN]]
-    yield label, Text(f"{_count(offsets, unit)}: {', '.join(listed)}{_more(range_count)}", style=style)
+def _ranges(label: str, unit: str, style: str, spans: list[tuple[Partition, Spans]]) -> Iterable[Line]:
+    shown = [(partition, span) for partition, all_spans in spans for span in all_spans.first(SHOWN)][:SHOWN]
+    if shown:
+        listed = ", ".join(str(Range(partition.topic, partition.partition, *span)) for partition, span in shown)
+        offsets, range_count = sum(each.size for _, each in spans), sum(len(each) for _, each in spans)
+        yield label, f"{counted(offsets, unit)}: {listed}{_more(range_count)}", style
 
 
-def _times(label: str, entries: list[tuple[Partition, Doubled]]) -> Iterable[tuple[str, Text]]:
+def _times(label: str, entries: list[tuple[Partition, Doubled]]) -> Iterable[Line]:
     if not entries:
         return
     listed = [
@@ -137,10 +107,10 @@ def _times(label: str, entries: list[tuple[Partition, Doubled]]) -> Iterable[tup
         for partition, doubled in entries[:SHOWN]
     ]
     offsets = sum(doubled.end - doubled.start for _, doubled in entries)
-    yield label, Text(f"{_count(offsets, 'offset')}: {', '.join(listed)}{_more(len(entries))}", style="red")
+    yield label, f"{counted(offsets, 'offset')}: {', '.join(listed)}{_more(len(entries))}", "red"
 
 
-def _detail_lines(report: Report) -> Iterable[tuple[str, Text | str]]:
+def _detail_lines(report: Report) -> Iterable[Line]:
     if report.version is None:
         return
     position = f"batch {report.generation}.{report.batch}, version {report.version}"
@@ -149,28 +119,24 @@ def _detail_lines(report: Report) -> Iterable[tuple[str, Text | str]]:
         str(unread) if unread.count is None else f"{unread} not landed yet" if unread.count else "nothing unread"
     )
     style = "yellow" if unread.count != 0 else "dim"
-    yield "up to", Text(visible(f"{position}; {unread_text}"), style=style)
+    yield "up to", f"{position}; {unread_text}", style
     if unread.count or report.state.state in ("failed", "crashed"):
-        yield "state", Text(visible(str(report.state)), style=style)
+        yield "state", str(report.state), style
         if report.state.hint:
-            yield "", Text(visible(f"-> {report.state.hint}"), style="dim")
+            yield "", f"-> {report.state.hint}", "dim"
     for check in report.checks:
         if check.outcome not in STYLES and not check.left_out:
             yield from _check(check, "dim")
     empty = sum(partition.empty.size for partition in report.partitions)
     if empty:
-        text = f"{_count(empty, 'offset')} without a record: transaction markers, aborted transactions or compaction"
-        yield "Kafka's own", Text(text, style="dim")
-    for accepted in _accepted(report):
-        yield "accepted", Text(_accepted_text(accepted), style="dim")
+        text = f"{counted(empty, 'offset')} without a record: transaction markers, aborted transactions or compaction"
+        yield "Kafka's own", text, "dim"
+    for accepted in report.chain.accepted if report.chain else ():
+        yield "accepted", _accepted_text(accepted), "dim"
     for note in report.notes[:SHOWN]:
-        yield "note", Text(note, style="dim")
+        yield "note", note, "dim"
     if len(report.notes) > SHOWN:
-        yield "note", Text(f"and {len(report.notes) - SHOWN:,} more: `--json` has all", style="dim")
-
-
-def _accepted(report: Report) -> list[Accepted]:
-    return report.chain.accepted if report.chain else []
+        yield "note", f"and {len(report.notes) - SHOWN:,} more: `--json` has all", "dim"
 
 
 def _accepted_text(accepted: Accepted) -> str:
@@ -191,13 +157,6 @@ def _listed(label: str, ranges: tuple[Range, ...]) -> str:
 
 def _more(range_count: int) -> str:
     return f" and {range_count - SHOWN:,} more ranges" if range_count > SHOWN else ""
-
-
-def _count(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
-
-
-# The command.
 
 
 def command(
@@ -246,25 +205,19 @@ def command(
     The answer is one of complete, behind (right so far, not everything is read), partial (right as far as it could be
     looked at) and wrong. Exit code 1 unless every table is complete.
     """
-    from penstock.cli.console import Bar, out, print_json
     from penstock.cli.pages import report_file
-    from penstock.errors import UsageError
-    from penstock.plan.build import select_tables
-    from penstock.storage.stores import open_store
     from penstock.verify.document import VerifyRequest, audit_document
     from penstock.verify.recompute.run import mark_not_made, run_spark_checks
     from penstock.verify.table import verify
 
     if deep and no_recompute:
         raise UsageError("--deep and --no-recompute at once", hint="choose one of them")
-    plan = load_plan(directory)
-    table_plans = select_tables(plan, tables or [])
+    plan, table_plans, store = load_tables(directory, tables)
     request = VerifyRequest(
         tuple(tables or ()), deep, no_recompute, allow_behind, allow_partial, str(report) if report else None
     )
     with report_file(report) as write:
         with Bar() as bar:
-            store = open_store(plan)
             reports = verify(table_plans, store, bar.step, plan.tables)
             if no_recompute:
                 mark_not_made(table_plans, reports, "--no-recompute")
@@ -275,8 +228,6 @@ def command(
     if as_json:
         print_json(document)
     else:
-        if not out.is_terminal:  # in a pipe there is no width to fit
-            out.width = 160
         for table_report in reports:
-            out.print(report_view(table_report))
+            print_view(report_view(table_report), piped=160)
     raise typer.Exit(0 if document["ok"] else 1)

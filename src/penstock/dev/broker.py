@@ -1,4 +1,11 @@
-"""A real Kafka broker on this machine, for development, demonstrations and tests."""
+"""A real Kafka broker on this machine, for development, demonstrations and tests.
+
+    with Broker() as broker:                    # a free port, a temporary folder
+        broker.create_topic("orders", 4)
+        ...                                     # broker.bootstrap is "127.0.0.1:<port>"
+
+It ends with the Python process that started it, however that ends; `detach` makes it stay (`penstock kafka start`).
+"""
 
 from __future__ import annotations
 
@@ -8,9 +15,8 @@ import os
 import signal
 import socket
 import subprocess
-import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +24,17 @@ from typing import Any, Self
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from penstock.dev.process import LOOPBACK, Child, Server, free_port, is_taken, pid_on_port
+from penstock.dev.process import (
+    LOOPBACK,
+    Child,
+    Server,
+    TryAgain,
+    free_port,
+    is_taken,
+    pid_on_port,
+    reasons,
+    wait_until,
+)
 from penstock.errors import BrokerAway, SetupError, UsageError
 from penstock.kafka.client import Admin
 from penstock.plan.sources import Cluster
@@ -67,9 +83,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, config: Mapping
         if cause.code() in (KafkaError.TOPIC_EXCEPTION, KafkaError.INVALID_PARTITIONS, KafkaError.INVALID_CONFIG):
             raise UsageError(f"the topic {name} was refused: {cause.str()}") from None
         raise _away_error(bootstrap, cause.str()) from None
-    deadline = time.monotonic() + TIMEOUT
-    while name not in client.list_topics(timeout=TIMEOUT).topics and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: name in client.list_topics(timeout=TIMEOUT).topics, TIMEOUT, 0.02)
     return True
 
 
@@ -129,7 +143,7 @@ appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 10MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 2
-rootLogger.level = INFO
+rootLogger.level = {level}
 rootLogger.appenderRef.file.ref = file
 """
 
@@ -174,7 +188,12 @@ def write_files(folder: Path, settings: Mapping[str, str]) -> None:
     """server.properties and log4j2.properties; the log is broker.log beside them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "server.properties").write_text(properties_text(settings))
-    (folder / "log4j2.properties").write_text(_LOG4J.format(log=_escaped(str(folder / "broker.log"))))
+    write_log_settings(folder, "broker.log", "INFO")
+
+
+def write_log_settings(folder: Path, log: str, level: str) -> None:
+    """log4j2.properties, for the command that `jvm` makes."""
+    (folder / "log4j2.properties").write_text(_LOG4J.format(log=_escaped(str(folder / log)), level=level))
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
@@ -182,12 +201,13 @@ def properties_text(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
-def jvm(java: Path, jars: tuple[Path, ...], folder: Path, heap: str) -> list[str]:
+def jvm(jars: Sequence[Path], folder: Path, heap: str, *options: str) -> list[str]:
     """The command up to the class name."""
     return [
-        str(java),
+        str(find_java().path),
         f"-Xmx{heap}",
         "-XX:+ExitOnOutOfMemoryError",
+        *options,
         "-Djava.awt.headless=true",
         "-Dlog4j2.disableJmx=true",
         f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
@@ -204,14 +224,9 @@ def format_storage(command: list[str], folder: Path, storage: Path) -> None:
     if cluster.startswith("-"):  # The tool would read it as an option.
         cluster = "k" + cluster[1:]
     arguments = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(folder / "server.properties")]
+    options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # It runs for a second only.
     result = subprocess.run(
-        [
-            command[0],
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            *command[1:],
-            *arguments,
-        ],  # It runs for a second only.
+        [command[0], *options, *command[1:], *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -223,13 +238,6 @@ def format_storage(command: list[str], folder: Path, storage: Path) -> None:
             f"the broker's storage {storage} could not be made ready:{reasons(result.stdout)}",
             hint="check the space left on that disk and the overrides given",
         )
-
-
-def reasons(text: str) -> str:
-    """The few lines of a log or a stack trace that tell what was wrong, ready to follow a colon."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
-    error_lines = [line for line in lines if " ERROR " in line or " FATAL " in line or "Exception" in line]
-    return "".join(f"\n  {line[:300]}" for line in (error_lines or lines)[-3:])
 
 
 def cluster_id(storage: Path) -> str | None:
@@ -244,21 +252,15 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\")
 
 
-# A real Kafka broker on this machine, for development, demonstrations and tests.
-#
-#     with Broker() as broker:                    # a free port, a temporary folder
-#         broker.create_topic("orders", 4)
-#         ...                                     # broker.bootstrap is "127.0.0.1:<port>"
-#
-# It ends with the Python process that started it, however that ends; `detach` makes it stay (`penstock kafka start`).
-
-
 PATIENCE = 120.0
 """Seconds until a broker that does not answer counts as failed. It takes 4 s on an idle machine, 30 s on a busy one."""
 
 
 class Broker(Server):
     """Started by `start` or `with`. After `stop` or `kill` it can be started again: same port, same data."""
+
+    _title = "the Kafka broker"
+    _logs = ("broker.out", "broker.log")
 
     def __init__(
         self,
@@ -275,6 +277,7 @@ class Broker(Server):
         self._any_port = port == 0
         self._overrides = dict(overrides or {})
         self.data_dir = self.folder
+        self._hint = "start it with a data folder to keep its log" if self._temporary else f"its log is {self.log}"
 
     @property
     def bootstrap(self) -> str:
@@ -300,7 +303,7 @@ class Broker(Server):
             try:
                 self._start_once()
                 return self
-            except _LostPort:
+            except TryAgain:
                 # Another process bound a port between our check and the broker's start.
                 if self._any_port:
                     self.port = 0
@@ -333,32 +336,23 @@ class Broker(Server):
 
     def _start_once(self) -> None:
         storage = self.data_dir / "log"
-        command = jvm(find_java().path, broker_jars(), self.data_dir, self.heap)
+        command = jvm(broker_jars(), self.data_dir, self.heap)
         write_files(self.data_dir, properties(self.port, free_port(), storage, self._overrides))
         format_storage(command, self.data_dir, storage)
         self.log.unlink(missing_ok=True)
         output = self.data_dir / "broker.out"
         output.unlink(missing_ok=True)
         child = self._launch([*command, "kafka.Kafka", str(self.data_dir / "server.properties")], output)
-        try:
-            self._wait_for_answer(child, cluster_id(storage))
-        except BaseException:
-            self._end(0.0)
-            raise
+        cluster = cluster_id(storage)
+        # Compare the id: on a port that was lost to another broker, that broker would answer.
+        self._wait_for_answer(
+            child, lambda: self._listens() and answering_cluster(self.bootstrap, 5.0) == cluster, PATIENCE
+        )
 
-    def _wait_for_answer(self, child: Child, cluster: str | None) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            code = child.exit_code()
-            if code is not None:
-                if "Address already in use" in self._log_text():
-                    raise _LostPort(f"port {self.port} was taken")
-                raise self._start_error(f"it ended with code {code}")
-            # Compare the id: on a port that was lost to another broker, that broker would answer.
-            if self._listens() and answering_cluster(self.bootstrap, 5.0) == cluster:
-                return
-            time.sleep(0.05)
-        raise self._start_error(f"it did not answer for {PATIENCE:.0f} s")
+    def _ended_error(self, code: int) -> SetupError:
+        if "Address already in use" in self._log_text():
+            return TryAgain(f"port {self.port} was taken")
+        return super()._ended_error(code)
 
     def _listens(self) -> bool:
         try:
@@ -372,27 +366,9 @@ class Broker(Server):
             raise SetupError("the broker does not run", hint="start it first")
         return self._child
 
-    def _log_text(self) -> str:
-        texts = []
-        for name in ("broker.out", "broker.log"):
-            path = self.data_dir / name
-            if path.exists():
-                texts.append(path.read_text(errors="replace"))
-        return "\n".join(texts)
-
-    def _start_error(self, reason: str) -> SetupError:
-        return SetupError(
-            f"the Kafka broker did not start: {reason}{reasons(self._log_text())}",
-            hint=f"its log is {self.log}" if not self._temporary else "start it with a data folder to keep its log",
-        )
-
     def _port_error(self) -> SetupError:
         pid = pid_on_port(self.port)
         return SetupError(
             f"port {self.port} on {LOOPBACK} is taken" + (f" by process {pid}" if pid else ""),
             hint="end that process, or choose another port with --port (0 takes a free one)",
         )
-
-
-class _LostPort(SetupError):
-    pass

@@ -1,41 +1,31 @@
-"""A real Kafka Connect worker with Debezium's connector for PostgreSQL, for development, examples and tests."""
+"""A real Kafka Connect worker with Debezium's connector for PostgreSQL, for development, examples and tests.
+
+    with Connect(broker, postgres, tables=["public.customers"], topic_prefix="shop"):
+        ...                     # changes of the table are in the topic shop.public.customers
+
+The worker is standalone: its offsets are in a file, which a killed worker leaves behind for the next one. It ends
+with the Python process that started it, however that ends.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from penstock.dev.broker import Broker, properties_text, reasons
+from penstock.dev.broker import Broker, jvm, properties_text, write_log_settings
 from penstock.dev.postgres import Postgres
-from penstock.dev.process import LOOPBACK, Child, Server, free_port
-from penstock.errors import SetupError
+from penstock.dev.process import LOOPBACK, Server, free_port
 from penstock.spark.jars import connect_jars
-from penstock.spark.java import find_java
-
-# The settings of the Connect worker and of Debezium's connector.
-
 
 STANDALONE = "org.apache.kafka.connect.cli.ConnectStandalone"
 NAME = "postgres"
 """The name of the connector within its worker."""
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
-
-_LOG4J = """\
-appender.file.type = File
-appender.file.name = file
-appender.file.fileName = {log}
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d %p %c{{1}}: %m%n
-rootLogger.level = WARN
-rootLogger.appenderRef.file.ref = file
-"""
 
 
 def connector(postgres: Postgres, database: str, tables: Sequence[str], topic_prefix: str) -> dict[str, str]:
@@ -82,32 +72,8 @@ def write_files(
     paths = folder / "worker.properties", folder / "connector.properties"
     for path, settings in zip(paths, (worker, connector), strict=True):
         path.write_text(properties_text(settings))
-    (folder / "log4j2.properties").write_text(_LOG4J.format(log=folder / "connect.log"))
+    write_log_settings(folder, "connect.log", "WARN")
     return paths
-
-
-def jvm(java: Path, jars: Sequence[Path], folder: Path, heap: str) -> list[str]:
-    """The command up to the class name."""
-    return [
-        str(java),
-        f"-Xmx{heap}",
-        "-XX:+ExitOnOutOfMemoryError",
-        "-XX:TieredStopAtLevel=1",  # The start takes two thirds of the time, and little is sent.
-        "-Djava.awt.headless=true",
-        "-Dlog4j2.disableJmx=true",
-        f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}",
-        "-cp",
-        os.pathsep.join(map(str, jars)),
-    ]
-
-
-# A real Kafka Connect worker with Debezium's connector for PostgreSQL, for development, examples and tests.
-#
-#     with Connect(broker, postgres, tables=["public.customers"], topic_prefix="shop"):
-#         ...                     # changes of the table are in the topic shop.public.customers
-#
-# The worker is standalone: its offsets are in a file, which a killed worker leaves behind for the next one. It ends
-# with the Python process that started it, however that ends.
 
 
 PATIENCE = 180.0
@@ -117,6 +83,11 @@ PATIENCE = 180.0
 
 class Connect(Server):
     """Started by `start` or `with`. After `stop` or `kill` it continues from its offsets."""
+
+    _title = "the Connect worker"
+    _silence = "the connector did not run"
+    _hint = "is the broker up, and PostgreSQL with wal_level=logical and a free replication slot?"
+    _logs = ("connect.out", "connect.log")
 
     def __init__(
         self,
@@ -135,8 +106,7 @@ class Connect(Server):
         super().__init__("connect")
         self.tables, self.topic_prefix = tuple(tables), topic_prefix
         self.rest = 0
-        self._broker, self._postgres = broker, postgres
-        self.schemas, self._heap = schemas, heap
+        self._broker, self.schemas, self._heap = broker, schemas, heap
         self._connector = {
             **connector(postgres, database or postgres.database, self.tables, topic_prefix),
             **(overrides or {}),
@@ -159,14 +129,11 @@ class Connect(Server):
         for topic in self.topics:
             self._broker.create_topic(topic, 1)
         self.rest = free_port()
-        command = jvm(find_java().path, connect_jars(), self.folder, self._heap)
+        # The start takes two thirds of the time, and little is sent.
+        command = jvm(connect_jars(), self.folder, self._heap, "-XX:TieredStopAtLevel=1")
         files = write_files(self.folder, self._broker.bootstrap, self.rest, self._connector, self.schemas)
         child = self._launch([*command, STANDALONE, *map(str, files)], self.folder / "connect.out")
-        try:
-            self._wait_until_running(child)
-        except BaseException:
-            self.kill()
-            raise
+        self._wait_for_answer(child, self._runs, PATIENCE, 0.2)
         return self
 
     def stop(self) -> None:
@@ -184,31 +151,13 @@ class Connect(Server):
             status: dict[str, Any] = json.load(response)
             return status
 
-    def _wait_until_running(self, child: Child) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            if (code := child.exit_code()) is not None:
-                raise self._start_error(f"it ended with code {code}")
-            try:
-                status = self.status()
-            except (OSError, urllib.error.URLError, ValueError):
-                time.sleep(0.2)
-                continue
-            states = [status["connector"], *status["tasks"]]
-            if failed := next((state for state in states if state["state"] == "FAILED"), None):
-                raise self._start_error(str(failed.get("trace", "the connector failed")).split("\n\tat ")[0])
-            if len(states) > 1 and all(state["state"] == "RUNNING" for state in states):
-                return
-            time.sleep(0.2)
-        raise self._start_error(f"the connector did not run for {PATIENCE:.0f} s")
-
-    def _start_error(self, reason: str) -> SetupError:
-        log_text = "\n".join(
-            path.read_text(errors="replace")
-            for path in (self.folder / "connect.out", self.folder / "connect.log")
-            if path.exists()
-        )
-        return SetupError(
-            f"the Connect worker did not start: {reason}{reasons(log_text)}",
-            hint="is the broker up, and PostgreSQL with wal_level=logical and a free replication slot?",
-        )
+    def _runs(self) -> bool:
+        """Whether the connector and its task run. Raises SetupError if one of them has failed."""
+        try:
+            status = self.status()
+        except (OSError, urllib.error.URLError, ValueError):
+            return False
+        states = [status["connector"], *status["tasks"]]
+        if failed := next((state for state in states if state["state"] == "FAILED"), None):
+            raise self._start_error(str(failed.get("trace", "the connector failed")).split("\n\tat ")[0])
+        return len(states) > 1 and all(state["state"] == "RUNNING" for state in states)

@@ -1,4 +1,13 @@
-"""A real PostgreSQL on this machine, for development, examples and tests."""
+"""A real PostgreSQL on this machine, for development, examples and tests.
+
+    with Postgres() as postgres:                # a free port, a temporary folder
+        postgres.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
+        postgres.execute("INSERT INTO customers VALUES (%s, %s)", 1, "Ada")
+        ...                                     # postgres.url is "jdbc:postgresql://127.0.0.1:<port>/postgres"
+
+It writes what logical decoding needs into its log (wal_level=logical), accepts every connection on the loopback
+address without a password, and ends with the Python process that started it, however that ends.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.dev.process import LOOPBACK, Server, free_port
+from penstock.dev.process import LOOPBACK, Server, TryAgain, free_port, reasons
 from penstock.errors import SetupError
 from penstock.spark.java import apt_get, may_install
 
@@ -81,17 +90,6 @@ def _version(folder: Path) -> float:
         return 0.0
 
 
-# A real PostgreSQL on this machine, for development, examples and tests.
-#
-#     with Postgres() as postgres:                # a free port, a temporary folder
-#         postgres.execute("CREATE TABLE customers (id int PRIMARY KEY, name text)")
-#         postgres.execute("INSERT INTO customers VALUES (%s, %s)", 1, "Ada")
-#         ...                                     # postgres.url is "jdbc:postgresql://127.0.0.1:<port>/postgres"
-#
-# It writes what logical decoding needs into its log (wal_level=logical), accepts every connection on the loopback
-# address without a password, and ends with the Python process that started it, however that ends.
-
-
 PATIENCE = 60.0
 """Seconds until a server that does not answer counts as failed. On an idle machine it takes one second."""
 
@@ -110,6 +108,9 @@ _SETTINGS = {
 class Postgres(Server):
     """Started by `start` or `with`. After `stop` or `kill` it can be started again: same port, same data."""
 
+    _title = "PostgreSQL"
+    _hint = "check the memory and the space that are left on this machine"
+    _logs = ("postgres.log",)
     user = "postgres"
     """A superuser. Any password is accepted."""
     database = "postgres"
@@ -166,8 +167,11 @@ class Postgres(Server):
         for _ in range(5):
             if any_port:
                 self.port = free_port()
-            if self._start_once(programs):
+            try:
+                self._start_once(programs)
                 return self
+            except TryAgain:
+                continue
         raise self._start_error("it was tried again and again")
 
     def stop(self) -> None:
@@ -206,39 +210,26 @@ class Postgres(Server):
         if result.returncode != 0:
             shutil.rmtree(self._data, ignore_errors=True)
             raise SetupError(
-                f"initdb failed:{_last_lines(result.stdout)}",
+                f"initdb failed:{reasons(result.stdout)}",
                 hint="check the space left on that disk; as root, TMPDIR must be a folder that other users may enter",
             )
 
-    def _start_once(self, programs: Path) -> bool:
-        """False if another attempt makes sense: a process took the port first, or an earlier server is still ending."""
+    def _start_once(self, programs: Path) -> None:
         self._log.unlink(missing_ok=True)
         settings = {**_SETTINGS, "port": str(self.port), "unix_socket_directories": str(self.folder)}
         arguments = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        command = [
-            *_run_as_prefix(_unprivileged_account()),
-            str(programs / "postgres"),
-            "-D",
-            str(self._data),
-            *arguments,
-        ]
-        child = self._launch(command, self._log)
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            code = child.exit_code()
-            if code is not None:
-                self._child = None
-                if "could not bind" in self._log_text():
-                    return False
-                if "pre-existing shared memory block" in self._log_text():
-                    time.sleep(0.5)  # Not all processes of a killed server have ended.
-                    return False
-                raise self._start_error(f"it ended with code {code}")
-            if self._ready(child.pid):
-                return True
-            time.sleep(0.05)
-        self._end(0.0)
-        raise self._start_error(f"it did not answer for {PATIENCE:.0f} s")
+        program = [*_run_as_prefix(_unprivileged_account()), str(programs / "postgres")]
+        child = self._launch([*program, "-D", str(self._data), *arguments], self._log)
+        self._wait_for_answer(child, lambda: self._ready(child.pid), PATIENCE)
+
+    def _ended_error(self, code: int) -> SetupError:
+        text = self._log_text()
+        if "could not bind" in text:
+            return TryAgain("another process took the port first")
+        if "pre-existing shared memory block" in text:
+            time.sleep(0.5)  # Not all processes of a killed server have ended.
+            return TryAgain("an earlier server is still ending")
+        return super()._ended_error(code)
 
     def _ready(self, pid: int) -> bool:
         """Checks the pid file, which another server on our port does not write. A killed one leaves its pid there."""
@@ -253,15 +244,6 @@ class Postgres(Server):
             self._child.send(number)
         # The SIGTERM that follows asks for less than SIGINT and SIGQUIT, and is ignored until its patience is over.
         self._end(20.0)
-
-    def _log_text(self) -> str:
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
-
-    def _start_error(self, reason: str) -> SetupError:
-        return SetupError(
-            f"PostgreSQL did not start: {reason}{_last_lines(self._log_text())}",
-            hint="check the memory and the space that are left on this machine",
-        )
 
 
 def _unprivileged_account() -> pwd.struct_passwd | None:
@@ -284,12 +266,6 @@ def _run_as_prefix(account: pwd.struct_passwd | None) -> list[str]:
     if account is None:
         return []
     return ["setpriv", f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--clear-groups", "--"]
-
-
-def _last_lines(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    error_lines = [line for line in lines if "FATAL" in line or "ERROR" in line or "error:" in line]
-    return "".join(f"\n  {line[:300]}" for line in (error_lines or lines)[-3:])
 
 
 def _say(text: str) -> None:

@@ -11,11 +11,13 @@ import tempfile
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from penstock.errors import SetupError
 
 # Loopback ports: find a free one, check whether one is taken, and by which process.
 
@@ -152,9 +154,17 @@ def end_process(pid: int, known_identity: str, patience: float = 20.0) -> bool:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
             os.kill(pid, signal.SIGCONT)
-        deadline = time.monotonic() + seconds
-        while identity(pid) == known_identity and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_until(lambda: identity(pid) != known_identity, seconds)
+    return True
+
+
+def wait_until(condition: Callable[[], bool], patience: float, pause: float = 0.05) -> bool:
+    """Whether the condition comes true in time; it is tested every `pause` seconds."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(pause)
     return True
 
 
@@ -168,8 +178,19 @@ def _identity_from_ps(pid: int) -> str | None:
 # It ends with the Python process that started it, however that ends, and a temporary folder is removed with it.
 
 
+class TryAgain(SetupError):
+    """The server did not start, and another attempt makes sense."""
+
+
 class Server(ABC):
     """Started by `start` or `with`."""
+
+    _title = "the server"
+    _silence = "it did not answer"
+    _hint = ""
+    """What to check if it does not start."""
+    _logs: Sequence[str] = ()
+    """The files in its folder that tell why it did not start."""
 
     def __init__(self, name: str, folder: Path | str | None = None) -> None:
         """Without `folder` it uses a temporary one, which is removed in the end."""
@@ -215,8 +236,37 @@ class Server(ABC):
         self._child = Child(command, output=output, remove_after_us=removed_folder)
         return self._child
 
+    def _wait_for_answer(self, child: Child, answers: Callable[[], bool], patience: float, pause: float = 0.05) -> None:
+        """Raises SetupError if it does not answer; it is ended then."""
+        try:
+            in_time = wait_until(lambda: child.exit_code() is not None or answers(), patience, pause)
+            if (code := child.exit_code()) is not None:
+                raise self._ended_error(code)
+            if not in_time:
+                raise self._start_error(f"{self._silence} for {patience:.0f} s")
+        except BaseException:
+            self._end(0.0)
+            raise
+
+    def _ended_error(self, code: int) -> SetupError:
+        return self._start_error(f"it ended with code {code}")
+
+    def _start_error(self, reason: str) -> SetupError:
+        return SetupError(f"{self._title} did not start: {reason}{reasons(self._log_text())}", hint=self._hint)
+
+    def _log_text(self) -> str:
+        paths = [self.folder / name for name in self._logs]
+        return "\n".join(path.read_text(errors="replace") for path in paths if path.exists())
+
     def _end(self, patience: float) -> None:
         """`patience` as in `Child.end`: 0 is like a crash."""
         child, self._child = self._child, None
         if child is not None:
             child.end(patience)
+
+
+def reasons(text: str) -> str:
+    """The few lines of a log or a stack trace that tell what was wrong, ready to follow a colon."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("\tat ")]
+    error_lines = [line for line in lines if any(mark in line for mark in (" ERROR", "FATAL", "error:", "Exception"))]
+    return "".join(f"\n  {line[:300]}" for line in (error_lines or lines)[-3:])

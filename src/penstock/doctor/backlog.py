@@ -132,6 +132,10 @@ class PartitionBacklog:
         return max(0, self.earliest - self.position)
 
     @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
+
+    @property
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
@@ -171,22 +175,13 @@ def kafka_backlog(
     if not lag:
         unknown = f"the broker does not know {', '.join(missing_topics)}" if missing_topics else None
         return Backlog(None if missing_topics else 0, unknown=unknown, partitions=partitions)
-    most_behind = sorted((backlog for backlog in partitions if backlog.lag), key=lambda backlog: -backlog.lag)[
-        :MAX_FIRST_READS
-    ]
-    first_unread = {
-        (backlog.topic, backlog.partition): max(backlog.position, backlog.earliest) for backlog in most_behind
-    }
+    most_behind = sorted((backlog for backlog in partitions if backlog.lag), key=lambda backlog: -backlog.lag)
+    first_unread = {backlog.key: max(backlog.position, backlog.earliest) for backlog in most_behind[:MAX_FIRST_READS]}
     client = open_client(source, timeout=timeout)
     times = client.first_times(source, first_unread)
     trend, rates = _trend_and_rates(client, offsets, partitions, recent_commits)
     dated_partitions = tuple(
-        replace(
-            backlog,
-            oldest_ms=times.get((backlog.topic, backlog.partition)),
-            per_second=rates.get((backlog.topic, backlog.partition)),
-        )
-        for backlog in partitions
+        replace(backlog, oldest_ms=times.get(backlog.key), per_second=rates.get(backlog.key)) for backlog in partitions
     )
     return Backlog(lag, oldest_ms=min(times.values(), default=None), trend=trend, partitions=dated_partitions)
 
@@ -215,7 +210,7 @@ def _trend_and_rates(
         ends = [client.at_time(topics, batch.committed_ms) for batch in batches]
     except PenstockError:
         return None, {}
-    keys = [(backlog.topic, backlog.partition) for backlog in partitions]
+    keys = [backlog.key for backlog in partitions]
     points = [point(batch, keys, batch_ends) for batch, batch_ends in zip(batches, ends, strict=True)]
     trend = trend_of(points, recent_commits.usual_seconds or 0.0, 1)
     if trend is None:

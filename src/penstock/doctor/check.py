@@ -1,9 +1,9 @@
 """The result of one check: the finding, why it matters, what to do; and every check by its id.
 
-`doctor` is a production checklist that is answered from evidence. Evidence, each piece read once: table_snapshot (a
-table's own files: its log, its upstreams, its quarantine), topics and backlog (brokers), machine. The checks are pure
-functions over it: backlog, files, machine, rejected, retention, security, topics, versions. `examine` brings both
-together.
+`doctor` is a production checklist that is answered from evidence. Evidence, each piece read once: the snapshot of a
+table (its log, its upstreams, its quarantine), topics and backlog (brokers), machine. The checks are pure functions
+over it: backlog, files, machine, rejected, retention, security, topics, versions. `examine` reads the snapshots and
+brings both together.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-
-# Every check by its id, in the order in which they run, and why it matters. docs/doctor.md describes them all.
-
 
 REASONS: Mapping[str, str] = {
     "lake.durable": "the lake holds the tables, their ledgers and their checkpoints: what takes it takes them all",
@@ -49,10 +46,7 @@ REASONS: Mapping[str, str] = {
     "quarantine.share": "rejected rows are kept, but nobody's query sees them",
     "schema.rescued": "fields that the schema does not name are kept as JSON, and are in no column",
 }
-
-
-# The result of one check: the finding, why it matters, what to do.
-
+"""Every check by its id, in the order in which they run, and why it matters. docs/doctor.md describes them all."""
 
 Level = Literal["red", "warn", "unknown", "note", "ok"]
 LEVELS: tuple[Level, ...] = ("red", "warn", "unknown", "note", "ok")

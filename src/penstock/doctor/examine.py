@@ -5,78 +5,73 @@ from __future__ import annotations
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.doctor import backlog as pace_checks
-from penstock.doctor import files, machine, rejected, security, topics, versions
-from penstock.doctor import topics as clusters
+from penstock.doctor import files, machine, rejected, retention, security, table_log, topics, versions
 from penstock.doctor.backlog import Backlog, kafka_backlog
 from penstock.doctor.check import Check, CheckSubject, span
-from penstock.doctor.files import leftovers
-from penstock.doctor.machine import DiskPlace, Newest, disk_room, driver_memory, durable, locks, skew
-from penstock.doctor.retention import TopicReader, compaction, delta_backlog, delta_retention, retention
-from penstock.doctor.table_snapshot import read_snapshot
-from penstock.doctor.topics import ask_cluster, check_broker, consumers, topics_of
 from penstock.errors import PenstockError
 from penstock.ledger.delta_log import RecentLog
 from penstock.ledger.head import read_head
 from penstock.operations.broker import partition_lags, request_key
-from penstock.operations.status import ALIVE, offsets_of
+from penstock.operations.status import ALIVE, Status, offsets_of, status_without_broker
 from penstock.plan.build_sources import cluster_plan
+from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import TopicsSource
 from penstock.spec.document import parse
 from penstock.spec.load import FILE
 from penstock.storage.stores import open_store
 
 if TYPE_CHECKING:
-    from penstock.doctor.table_snapshot import TableSnapshot
+    from penstock.doctor.rejected import Rejected, Rescued
+    from penstock.doctor.retention import TopicReader, UpstreamFacts, UpstreamLog
+    from penstock.doctor.table_log import Pause, RecentCommits, StoredLayout
     from penstock.doctor.topics import ClusterAnswer
-    from penstock.operations.broker import PartitionLag as TopicPlace
-    from penstock.operations.broker import RequestKey
+    from penstock.ledger.entry import Entry
+    from penstock.operations.broker import PartitionLag, RequestKey
     from penstock.plan.model import Plan, TablePlan
-    from penstock.plan.sources import Cluster
     from penstock.spec.document import Document
     from penstock.spec.project import Project
     from penstock.storage.stores import Store
+
+T = TypeVar("T")
+_MAX_LENGTH = 300
 
 # The checks that need neither the lake nor a broker: the project file, its secrets, its connections, the installation.
 
 
 def project_checks(project: Project, plan: Plan) -> Iterator[Check]:
+    systems = {
+        table.name: table.sink.system
+        for table in plan.tables
+        if table.sink is not None and table.sink.system is not None
+    }
     yield versions.packages(versions.required_packages(), versions.installed_packages())
     yield versions.java()
-    yield from versions.jars(_jar_sets(plan))
-    document = _parse_document(project.root / FILE)
+    yield from versions.jars(["spark", *dict.fromkeys(jars for system in systems.values() for jars in system.jars)])
+    file = project.root / FILE
+    document = _parse_document(file)
     if document is None:
-        yield CheckSubject("secrets.plain").unknown(f"{project.root / FILE} cannot be read")
+        yield CheckSubject("secrets.plain").unknown(f"{file} cannot be read")
     else:
-        yield security.plain(list(security.in_clear(document)), readable=_readable_by_all(project.root / FILE))
-    declared_clusters = _declared_clusters(project)
-    keys = [Path(cluster.key_file) for cluster in declared_clusters if cluster.key_file]
+        readable_by_all = bool(file.stat().st_mode & stat.S_IROTH)
+        yield security.plain(list(security.in_clear(document)), readable=readable_by_all)
+    clusters = [cluster_plan(None, project.kafka, project.root)] if project.kafka is not None else []
+    clusters += [cluster_plan(name, cluster, project.root) for name, cluster in project.clusters.items()]
+    keys = [Path(cluster.key_file) for cluster in clusters if cluster.key_file]
     referenced_files = security.named_files(document, project.root) if document is not None else []
     yield from security.files([*keys, *referenced_files], _project_files(plan))
-    for cluster in declared_clusters:
+    for cluster in clusters:
         yield security.kafka(cluster)
-    for table in plan.tables:
-        system = table.sink.system if table.sink is not None else None
-        if system is not None and system.address is not None:
-            yield security.target(table.name, system)
-
-
-def _declared_clusters(project: Project) -> list[Cluster]:
-    default_cluster = [cluster_plan(None, project.kafka, project.root)] if project.kafka is not None else []
-    return default_cluster + [cluster_plan(name, cluster, project.root) for name, cluster in project.clusters.items()]
-
-
-def _jar_sets(plan: Plan) -> list[str]:
-    """The sets of jars that a run of this project loads."""
-    systems = [table.sink.system for table in plan.tables if table.sink is not None]
-    system_jars = [jars for system in systems if system is not None for jars in system.jars]
-    return ["spark", *dict.fromkeys(system_jars)]
+    for name, system in systems.items():
+        if system.address is not None:
+            yield security.target(name, system)
 
 
 def _project_files(plan: Plan) -> list[Path]:
@@ -100,38 +95,107 @@ def _parse_document(file: Path) -> Document | None:
     return None if document.problems else document
 
 
-def _readable_by_all(file: Path) -> bool:
-    """By every user of the machine."""
-    return bool(file.stat().st_mode & stat.S_IROTH)
-
-
-# The checks of one table, from the snapshot of it and the answer of its cluster.
+# What a table's own files show.
 
 
 @dataclass(frozen=True)
-class Context:
-    plan: Plan
-    store: Store
-    now_ms: float
-    timeout: float
-    """Seconds to wait for a broker."""
+class TableSnapshot:
+    """Read once, without a JVM and without a broker. What could not be read is None; `unknown` maps the name of the
+    missing part to the reason."""
+
+    table: TablePlan
+    status: Status
+    entry: Entry | None = None
+    recent_commits: RecentCommits = field(default_factory=table_log.RecentCommits)
+    pause: Pause | None = None
+    layout: StoredLayout | None = None
+    daily_growth: int | None = None
+    """Bytes by which the table and its quarantine grew in the last day."""
+    upstream_logs: tuple[UpstreamLog, ...] = ()
+    upstreams: tuple[UpstreamFacts, ...] = ()
+    rejected: Rejected | None = None
+    rescued: Rescued | None = None
+    unknown: dict[str, str] = field(default_factory=dict)
 
 
-def backlog_of(snapshot: TableSnapshot, answer: ClusterAnswer | None, context: Context) -> Backlog:
-    """What the table has not read yet, whatever kind of source it has."""
-    status = snapshot.status
-    if snapshot.entry is None:
-        return Backlog(None, unknown=f"the table is {status.state}")
-    if (source := snapshot.table.topics) is not None:
-        if answer is None or answer.offsets.problem:
-            return Backlog(None, unknown=answer.offsets.problem if answer else "no broker was asked")
-        lags = partition_lags(offsets_of(status), answer.offsets)
-        return kafka_backlog(source, lags, answer.offsets, snapshot.recent_commits, timeout=context.timeout)
-    if snapshot.table.files is not None:
-        return Backlog(status.lag, "file", status.lag_unknown)
-    if "upstream" in snapshot.unknown:
-        return Backlog(None, "commit", snapshot.unknown["upstream"])
-    return delta_backlog(snapshot.upstreams, snapshot.upstream_logs, snapshot.recent_commits)
+def read_snapshot(plan: Plan, table: TablePlan, store: Store, now_ms: float) -> TableSnapshot:
+    """Never raises because of the table: not for a damaged log, a missing file or a store that refuses access."""
+    unknown: dict[str, str] = {}
+
+    def try_to(part: str, read_part: Callable[[], T]) -> T | None:
+        try:
+            return read_part()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # `deltalake` raises plain Exception; a panic in it is not even that
+            unknown[part] = _reason(error)
+            return None
+
+    log = RecentLog(store, table.uri, table.name)
+    status = try_to("status", lambda: status_without_broker(plan, [table], store)[0]) or Status(
+        table.name, "unreadable", reason=unknown.get("status")
+    )
+    head = try_to("ledger", lambda: read_head(log))
+    if head is None:
+        return TableSnapshot(table, status, unknown=unknown)
+    entry, commits = head.entry, table_log.COMMITS if plan.local else table_log.COMMITS_REMOTE
+    recent_commits = try_to("commits", lambda: table_log.read_recent_commits(log, commits)) or table_log.RecentCommits()
+    logs: list[UpstreamLog] = []
+    if table.delta is not None:
+        logs = try_to("upstream", lambda: retention.open_upstream_logs(table, entry, store)) or []
+    upstreams = try_to("upstream", lambda: [retention.read_upstream_facts(opened, entry) for opened in logs])
+    versions_with_rows = [batch.version for batch in recent_commits.recent if batch.rows]
+    rescues_fields = table.stages is not None and table.stages.decode is not None and table.stages.decode.rescue
+    rescued_rows = rejected_rows = None
+    if table.may_reject:
+        rejected_rows = try_to("quarantine", lambda: rejected.read_rejected(table, store, now_ms))
+    if rescues_fields:
+        rescued_rows = try_to("rescued", lambda: rejected.read_rescued(store, table.uri, versions_with_rows))
+    return TableSnapshot(
+        table=table,
+        status=status,
+        entry=entry,
+        recent_commits=recent_commits,
+        pause=try_to("pause", lambda: table_log.longest_pause(log)),
+        layout=try_to("layout", lambda: table_log.read_layout(store, table.uri, log.newest())),
+        daily_growth=try_to("daily", lambda: _daily_growth(table, store, now_ms)),
+        upstream_logs=tuple(logs),
+        upstreams=tuple(upstreams or ()),
+        rejected=rejected_rows,
+        rescued=rescued_rows,
+        unknown=unknown,
+    )
+
+
+def _daily_growth(table: TablePlan, store: Store, now_ms: float) -> int | None:
+    quarantine = quarantine_of(table.name, table.uri)
+    growths = [
+        _growth(RecentLog(store, uri, name), store, uri, now_ms)
+        for uri, name in ((table.uri, table.name), (quarantine.uri, quarantine.table))
+    ]
+    known_growths = [growth for growth in growths if growth is not None]
+    return sum(known_growths) if known_growths else None
+
+
+def _growth(log: RecentLog, store: Store, uri: str, now_ms: float) -> int | None:
+    """A table that is younger than a day grew by its whole size. None if its log no longer tells."""
+    newest, day_ago = log.newest(), table_log.version_at(log, now_ms - rejected.DAY_MS)
+    if newest < 0 or (day_ago is None and log.commit(0) is None):
+        return None
+    bytes_now = table_log.bytes_at(store, uri, newest)
+    bytes_a_day_ago = table_log.bytes_at(store, uri, day_ago) if day_ago is not None else 0
+    return None if bytes_now is None or bytes_a_day_ago is None else max(0, bytes_now - bytes_a_day_ago)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, PenstockError):
+        return error.message
+    text = " ".join(str(error).split()) or type(error).__name__
+    printable = "".join(letter for letter in text if letter.isprintable())
+    return printable if len(printable) <= _MAX_LENGTH else f"{printable[:_MAX_LENGTH]}…"
+
+
+# The checks of one table, from the snapshot of it and the answer of its cluster.
 
 
 @dataclass(frozen=True)
@@ -141,8 +205,30 @@ class TableEvidence:
     snapshot: TableSnapshot
     cluster_answer: ClusterAnswer | None
     """The answer of its cluster; None if it reads and writes no topic."""
-    backlog: Backlog
-    context: Context
+    plan: Plan
+    store: Store
+    now_ms: float
+
+    @property
+    def alive(self) -> bool:
+        return self.snapshot.status.state in ALIVE
+
+    @cached_property
+    def backlog(self) -> Backlog:
+        """What the table has not read yet, whatever kind of source it has."""
+        snapshot, answer, status = self.snapshot, self.cluster_answer, self.snapshot.status
+        if snapshot.entry is None:
+            return Backlog(None, unknown=f"the table is {status.state}")
+        if (source := snapshot.table.topics) is not None:
+            if answer is None or answer.offsets.problem:
+                return Backlog(None, unknown=answer.offsets.problem if answer else "no broker was asked")
+            lags = partition_lags(offsets_of(status), answer.offsets)
+            return kafka_backlog(source, lags, answer.offsets, snapshot.recent_commits, timeout=topics.TIMEOUT)
+        if snapshot.table.files is not None:
+            return Backlog(status.lag, "file", status.lag_unknown)
+        if "upstream" in snapshot.unknown:
+            return Backlog(None, "commit", snapshot.unknown["upstream"])
+        return retention.delta_backlog(snapshot.upstreams, snapshot.upstream_logs, snapshot.recent_commits)
 
 
 def table_checks(evidence: TableEvidence) -> Iterator[Check]:
@@ -153,42 +239,37 @@ def table_checks(evidence: TableEvidence) -> Iterator[Check]:
             yield from check(evidence)
 
 
-def _state_checks(evidence: TableEvidence) -> Iterator[Check]:
-    yield rejected.state(evidence.snapshot.status)
-
-
 def _ledger_checks(evidence: TableEvidence) -> Iterator[Check]:
     snapshot = evidence.snapshot
     if snapshot.entry is None and "ledger" in snapshot.unknown:
         yield CheckSubject("table.checkpoint", snapshot.table.name).unknown(snapshot.unknown["ledger"])
 
 
-def _checkpoint_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, context = evidence.snapshot, evidence.context
-    alive = snapshot.status.state in ALIVE
-    yield files.checkpoint(
-        snapshot.table,
-        _checkpoint_reader(snapshot, context),
-        snapshot.recent_commits,
-        alive=alive,
-        local=context.plan.local,
-    )
+def _writer_checks(evidence: TableEvidence) -> Iterator[Check]:
+    snapshot, plan, store = evidence.snapshot, evidence.plan, evidence.store
 
+    def read_again() -> files.CheckpointState | None:
+        try:
+            head = read_head(RecentLog(store, snapshot.table.uri, snapshot.table.name))
+        except PenstockError:
+            return None
+        return files.read_step(store, snapshot.table, head.entry) if head is not None else None
 
-def _foreign_checks(evidence: TableEvidence) -> Iterator[Check]:
-    yield rejected.foreign(evidence.snapshot.status, evidence.snapshot.recent_commits)
+    recent_commits = snapshot.recent_commits
+    yield files.checkpoint(snapshot.table, read_again, recent_commits, alive=evidence.alive, local=plan.local)
+    yield rejected.foreign(snapshot.status, recent_commits)
 
 
 def _silence_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, now_ms = evidence.snapshot, evidence.context.now_ms
+    snapshot, now_ms = evidence.snapshot, evidence.now_ms
     silence = _silence_evidence(snapshot, evidence.cluster_answer)
     yield rejected.silent(snapshot.status, silence, evidence.backlog, snapshot.recent_commits, snapshot.pause, now_ms)
 
 
 def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
     """A broker that is away is a finding of the project; here its checks are unknown."""
-    snapshot, answer, backlog, context = evidence.snapshot, evidence.cluster_answer, evidence.backlog, evidence.context
-    table, source, sends = snapshot.table, topics_of(snapshot.table), snapshot.table.topics is None
+    snapshot, answer = evidence.snapshot, evidence.cluster_answer
+    table, source, sends = snapshot.table, topics.topics_of(snapshot.table), snapshot.table.topics is None
     if source is None:
         return
     if answer is None or answer.offsets.problem:
@@ -205,7 +286,7 @@ def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
     yield topics.partitions(
         subscribed,
         answer.offsets,
-        context.plan.parallelism,
+        evidence.plan.parallelism,
         usual_seconds=snapshot.recent_commits.usual_seconds,
         trigger_seconds=table.trigger.seconds,
     )
@@ -217,35 +298,37 @@ def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
             "give the user of the cluster the right DescribeConfigs on its topics",
         )
         return
-    unread = [partition for partition in backlog.partitions if partition.topic in answer.retention]
+    unread = [partition for partition in evidence.backlog.partitions if partition.topic in answer.retention]
     if not unread:  # its topics are gone, which kafka.topics says
         return
-    reader = replace(_topic_reader(snapshot, backlog, context), bootstrap=source.address)
-    yield retention(reader, unread, answer.retention, context.now_ms)
-    yield from compaction(reader, unread, answer.retention, context.now_ms)
+    reader = _topic_reader(evidence, source.address)
+    yield retention.retention(reader, unread, answer.retention, evidence.now_ms)
+    yield from retention.compaction(reader, unread, answer.retention, evidence.now_ms)
 
 
-def _topic_reader(snapshot: TableSnapshot, backlog: Backlog, context: Context) -> TopicReader:
-    trigger = snapshot.table.trigger
+def _topic_reader(evidence: TableEvidence, bootstrap: str) -> TopicReader:
+    snapshot, trigger = evidence.snapshot, evidence.snapshot.table.trigger
     due = trigger.sla or trigger.seconds or 0.0
     deadline = "the SLA" if trigger.sla else "the trigger"
-    return TopicReader(
+    return retention.TopicReader(
         table=snapshot.table.name,
         due=due,
         due_text=f"{deadline} of {span(due)}",
-        lag_grows_because=_worse_reason(snapshot, backlog, context),
+        lag_grows_because=_worse_reason(evidence),
         pause=snapshot.pause,
+        bootstrap=bootstrap,
         merges=snapshot.table.write.merge is not None,
     )
 
 
-def _worse_reason(snapshot: TableSnapshot, backlog: Backlog, context: Context) -> str:
+def _worse_reason(evidence: TableEvidence) -> str:
+    snapshot, backlog = evidence.snapshot, evidence.backlog
     if backlog.trend is not None and backlog.trend.grows:
         return "they become more"
-    if snapshot.status.state in ALIVE:
+    if evidence.alive:
         return ""
     pause = snapshot.pause.seconds if snapshot.pause is not None else 0.0
-    is_resting = snapshot.status.state == "finished" and (backlog.age(context.now_ms) or 0.0) <= pause
+    is_resting = snapshot.status.state == "finished" and (backlog.age(evidence.now_ms) or 0.0) <= pause
     return "" if is_resting else "nobody runs the table"  # run by a scheduler, it pauses as it did before
 
 
@@ -259,27 +342,25 @@ def _silence_evidence(snapshot: TableSnapshot, answer: ClusterAnswer | None) -> 
         newest_ms = max(
             (time_ms for t in topics_read for time_ms in answer.newest_ms.get(t, {}).values()), default=None
         )
-    return rejected.SilenceEvidence(
-        snapshot.table.trigger, snapshot.table.source.starting.kind, records_held, newest_ms
-    )
+    table = snapshot.table
+    return rejected.SilenceEvidence(table.trigger, table.source.starting.kind, records_held, newest_ms)
 
 
 def _upstream_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, context = evidence.snapshot, evidence.context
+    snapshot = evidence.snapshot
     for upstream in snapshot.upstreams:
-        yield delta_retention(snapshot.table.name, upstream, snapshot.pause, context.now_ms)
+        yield retention.delta_retention(snapshot.table.name, upstream, snapshot.pause, evidence.now_ms)
     if "upstream" in snapshot.unknown:
         yield CheckSubject("delta.retention", snapshot.table.name).unknown(snapshot.unknown["upstream"])
 
 
 def _pace_checks(evidence: TableEvidence) -> Iterator[Check]:
-    snapshot, backlog, context = evidence.snapshot, evidence.backlog, evidence.context
-    table = snapshot.table
-    runner = pace_checks.Runner(table.name, table.trigger, snapshot.status.state in ALIVE, table.source.batch_limit)
-    if snapshot.recent_commits.batches:
-        yield pace_checks.batches(runner, snapshot.recent_commits)
-    yield from pace_checks.sla(runner, backlog, context.now_ms)
-    yield pace_checks.check_trend(runner, backlog)
+    table, recent_commits = evidence.snapshot.table, evidence.snapshot.recent_commits
+    runner = pace_checks.Runner(table.name, table.trigger, evidence.alive, table.source.batch_limit)
+    if recent_commits.batches:
+        yield pace_checks.batches(runner, recent_commits)
+    yield from pace_checks.sla(runner, evidence.backlog, evidence.now_ms)
+    yield pace_checks.check_trend(runner, evidence.backlog)
 
 
 def _file_checks(evidence: TableEvidence) -> Iterator[Check]:
@@ -301,11 +382,14 @@ def _row_checks(evidence: TableEvidence) -> Iterator[Check]:
         yield rejected.rescued(name, snapshot.rescued)
 
 
-TableCheck = Callable[[TableEvidence], Iterator[Check]]
-TABLE_CHECKS: tuple[TableCheck, ...] = (_state_checks, _kafka_checks, _ledger_checks)
+TableCheck = Callable[[TableEvidence], Iterable[Check]]
+TABLE_CHECKS: tuple[TableCheck, ...] = (
+    lambda evidence: [rejected.state(evidence.snapshot.status)],
+    _kafka_checks,
+    _ledger_checks,
+)
 LEDGER_CHECKS: tuple[TableCheck, ...] = (
-    _checkpoint_checks,
-    _foreign_checks,
+    _writer_checks,
     _silence_checks,
     _upstream_checks,
     _pace_checks,
@@ -315,20 +399,7 @@ LEDGER_CHECKS: tuple[TableCheck, ...] = (
 """For tables that have a ledger. A new check is one function here, and its id in REASONS of check.py."""
 
 
-def _checkpoint_reader(snapshot: TableSnapshot, context: Context) -> Callable[[], files.CheckpointState | None]:
-    """A function that reads ledger and checkpoint again on each call."""
-
-    def read() -> files.CheckpointState | None:
-        try:
-            head = read_head(RecentLog(context.store, snapshot.table.uri, snapshot.table.name))
-        except PenstockError:
-            return None
-        return files.read_step(context.store, snapshot.table, head.entry) if head is not None else None
-
-    return read
-
-
-# `doctor`: everything that is checked, in one run. Nothing is changed, no JVM is started.
+# All checks, in one run.
 
 
 Say = Callable[[str], None]
@@ -344,20 +415,24 @@ def examine(project: Project, plan: Plan, tables: Sequence[TablePlan], say: Say 
     if isinstance(store, Check):
         return [*checks, store, *_machine_checks(plan, ())]
     checks.append(CheckSubject("lake.readable").ok(plan.lake))
-    context = Context(plan, store, now_ms, clusters.TIMEOUT)
     say(f"the logs of {len(tables)} tables")
     with ThreadPoolExecutor(1 if plan.local else 2 * _THREADS) as threads:
         snapshots = list(threads.map(lambda table: read_snapshot(plan, table, store, now_ms), tables))
-    answers_by_question = _ask_clusters(snapshots, say)
+    answers = _ask_clusters(snapshots, say)
     checks += [
         *_machine_checks(plan, snapshots),
         *_lake_checks(plan, store),
-        *_cluster_checks(plan, snapshots, answers_by_question),
+        *_cluster_checks(plan, snapshots, answers),
     ]
     say("what was not read yet")
+
+    def check_table(snapshot: TableSnapshot) -> list[Check]:
+        source = topics.topics_of(snapshot.table)
+        answer = answers.get(request_key(source)) if source is not None else None
+        return list(table_checks(TableEvidence(snapshot, answer, plan, store, now_ms)))
+
     with ThreadPoolExecutor(_THREADS) as threads:
-        checks_by_table = threads.map(lambda snapshot: _check_table(snapshot, answers_by_question, context), snapshots)
-        return [*checks, *(check for table_group in checks_by_table for check in table_group)]
+        return [*checks, *(check for table_group in threads.map(check_table, snapshots) for check in table_group)]
 
 
 def _open_lake(plan: Plan) -> Store | Check:
@@ -378,103 +453,82 @@ def _open_lake(plan: Plan) -> Store | Check:
     return store
 
 
-def _check_table(
-    snapshot: TableSnapshot, answers_by_question: dict[RequestKey, ClusterAnswer], context: Context
-) -> list[Check]:
-    source = topics_of(snapshot.table)
-    answer = answers_by_question.get(request_key(source)) if source is not None else None
-    return list(table_checks(TableEvidence(snapshot, answer, backlog_of(snapshot, answer, context), context)))
-
-
 def _ask_clusters(snapshots: Sequence[TableSnapshot], say: Say) -> dict[RequestKey, ClusterAnswer]:
     """Asks each cluster once, all at the same time: several that are away take no longer than one."""
-    sources: dict[RequestKey, TopicsSource] = {}
-    topics: dict[RequestKey, set[str]] = {}
-    patterns: dict[RequestKey, set[str]] = {}
+    requests: dict[RequestKey, list[tuple[TopicsSource, TableSnapshot]]] = {}
     for snapshot in snapshots:
-        source = topics_of(snapshot.table)
-        if source is not None:
-            key = request_key(source)
-            sources[key] = source
-            topics.setdefault(key, set()).update(
-                source.topics, (partition.topic for partition in _partitions_read(snapshot))
-            )
-            patterns.setdefault(key, set()).update([source.pattern] if source.pattern is not None else [])
-    if not sources:
+        if (source := topics.topics_of(snapshot.table)) is not None:
+            requests.setdefault(request_key(source), []).append((source, snapshot))
+    if not requests:
         return {}
-    say(f"asking Kafka at {', '.join(sorted({source.address for source in sources.values()}))}")
+
+    def ask(request: list[tuple[TopicsSource, TableSnapshot]]) -> ClusterAnswer:
+        names = {name for source, _ in request for name in source.topics}
+        names |= {partition.topic for _, snapshot in request for partition in _partitions_read(snapshot)}
+        patterns = {source.pattern for source, _ in request if source.pattern is not None}
+        return topics.ask_cluster(request[-1][0], names, patterns)
+
+    addresses = {source.address for request in requests.values() for source, _ in request}
+    say(f"asking Kafka at {', '.join(sorted(addresses))}")
     with ThreadPoolExecutor(_THREADS) as threads:
-        cluster_answers = threads.map(
-            lambda key: ask_cluster(sources[key], topics[key], patterns[key], timeout=clusters.TIMEOUT), sources
-        )
-        return dict(zip(sources, cluster_answers, strict=True))
+        return dict(zip(requests, threads.map(ask, requests.values()), strict=True))
 
 
 def _machine_checks(plan: Plan, snapshots: Sequence[TableSnapshot]) -> Iterator[Check]:
     daily = [snapshot.daily_growth for snapshot in snapshots if snapshot.daily_growth is not None]
     temporary_folders = plan.conf.get("spark.local.dir", tempfile.gettempdir()).split(",")
-    places = [DiskPlace("temporary files", path) for path in temporary_folders]
+    disks = [(machine.DiskPlace("temporary files", path), machine.disk(path)) for path in temporary_folders]
     if plan.local:
-        lake = DiskPlace("the lake", plan.lake, sum(daily) if daily else None)
-        other_places = [place for place in places if machine.device_of(place.path) != machine.device_of(plan.lake)]
-        places = [lake, *other_places]
-    for place in places:
-        yield disk_room(place, machine.disk(place.path))
+        lake = machine.DiskPlace("the lake", plan.lake, sum(daily) if daily else None)
+        lake_disk = machine.disk(plan.lake)
+        lake_device = lake_disk.device if lake_disk is not None else None
+        disks = [(lake, lake_disk), *(pair for pair in disks if pair[1] is None or pair[1].device != lake_device)]
+    for place, disk in disks:
+        yield machine.disk_room(place, disk)
     if plan.master.startswith("local"):
-        yield driver_memory(plan.conf.get("spark.driver.memory", "1g"), machine.memory())
+        yield machine.driver_memory(plan.conf.get("spark.driver.memory", "1g"), machine.memory())
 
 
 def _lake_checks(plan: Plan, store: Store) -> Iterator[Check]:
     mount = machine.mount_of(plan.lake, machine.mounts()) if plan.local else None
-    yield durable(plan.lake, mount, in_container=machine.in_container())
-    yield from locks(plan.lake, mount)
+    yield machine.durable(plan.lake, mount, in_container=machine.in_container())
+    yield from machine.locks(plan.lake, mount)
     try:
-        yield leftovers(plan, store)
+        yield files.leftovers(plan, store)
     except (PenstockError, OSError) as error:
         yield CheckSubject("lake.leftovers").unknown(str(error))
 
 
 def _cluster_checks(
-    plan: Plan, snapshots: Sequence[TableSnapshot], answers_by_question: dict[RequestKey, ClusterAnswer]
+    plan: Plan, snapshots: Sequence[TableSnapshot], answers: dict[RequestKey, ClusterAnswer]
 ) -> Iterator[Check]:
-    tables_by_cluster: dict[str, list[str]] = {}
-    answers_by_cluster: dict[str, list[ClusterAnswer]] = {}
-    addresses: dict[str, str] = {}
+    clusters: dict[str, list[tuple[str, TopicsSource]]] = {}  # cluster -> tables with what they read of it
     for snapshot in snapshots:
-        source = topics_of(snapshot.table)
-        if source is not None:
-            name = source.cluster_name
-            addresses[name] = source.address
-            tables_by_cluster.setdefault(name, []).append(snapshot.table.name)
-            answers_by_cluster.setdefault(name, []).append(answers_by_question[request_key(source)])
-    for name, address in addresses.items():
-        problem = next((answer.offsets.problem for answer in answers_by_cluster[name] if answer.offsets.problem), None)
-        yield check_broker(name, address, problem, tables_by_cluster[name])
-    all_answers = [answer for cluster_answers in answers_by_cluster.values() for answer in cluster_answers]
-    yield from consumers(
+        if (source := topics.topics_of(snapshot.table)) is not None:
+            clusters.setdefault(source.cluster_name, []).append((snapshot.table.name, source))
+    all_answers = []
+    for name, users in clusters.items():
+        cluster_answers = [answers[request_key(source)] for _, source in users]
+        problem = next((answer.offsets.problem for answer in cluster_answers if answer.offsets.problem), None)
+        yield topics.check_broker(name, users[-1][1].address, problem, [table for table, _ in users])
+        all_answers += cluster_answers
+    yield from topics.consumers(
         plan.conf.get("spark.kafka.consumer.cache.capacity"),
         sum(len(_partitions_read(snapshot)) for snapshot in snapshots),
     )
-    newest_records = {topic: newest for answer in all_answers for topic, newest in _newest_records(answer).items()}
-    unknown = next(
-        (reason for answer in all_answers if (reason := answer.offsets.problem or answer.newest_unknown)), None
-    )
-    yield skew(
-        {snapshot.table.name: snapshot.recent_commits.newest_ms for snapshot in snapshots},
-        newest_records,
-        time.time() * 1000,
-        unknown,
-    )
-
-
-def _partitions_read(snapshot: TableSnapshot) -> Sequence[TopicPlace]:
-    """The partitions of topics that a table reads; empty for other sources."""
-    return snapshot.status.partition_lags if snapshot.table.topics is not None else ()
-
-
-def _newest_records(answer: ClusterAnswer) -> dict[str, Newest]:
-    return {
-        topic: Newest(max(times.values()), topic in answer.retention and answer.retention[topic].by_broker)
+    newest_records = {
+        topic: machine.Newest(max(times.values()), topic in answer.retention and answer.retention[topic].by_broker)
+        for answer in all_answers
         for topic, times in answer.newest_ms.items()
         if times
     }
+    unknown = next(
+        (reason for answer in all_answers if (reason := answer.offsets.problem or answer.newest_unknown)), None
+    )
+    newest_commits = {snapshot.table.name: snapshot.recent_commits.newest_ms for snapshot in snapshots}
+    yield machine.skew(newest_commits, newest_records, time.time() * 1000, unknown)
+
+
+def _partitions_read(snapshot: TableSnapshot) -> Sequence[PartitionLag]:
+    """The partitions of topics that a table reads; empty for other sources."""
+    return snapshot.status.partition_lags if snapshot.table.topics is not None else ()

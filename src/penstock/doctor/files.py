@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# The checks of small files, and of the log since Delta's last checkpoint.
-
-
 SMALL = 16 * 1024**2
 """Bytes under which opening a file costs more than reading it."""
 TARGET = 256 * 1024**2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +50,8 @@ class Disk:
     files_free: int | None = None
     """None if the number of files has no limit."""
     files: int | None = None
+    device: int | None = None
+    """Two paths with the same number share a disk."""
 
 
 def mounts(text: str | None = None) -> list[Mount]:
@@ -103,29 +104,14 @@ def disk(path: str) -> Disk | None:
     """The disk of the nearest folder that exists; None if it cannot be read."""
     for folder in (Path(path), *Path(path).parents):
         try:
-            usage = shutil.disk_usage(folder)
-            statistics = os.statvfs(folder)
+            usage, device = os.statvfs(folder), folder.stat().st_dev
         except FileNotFoundError:
             continue
         except OSError:
             return None
-        has_limit = statistics.f_files > 0
-        return Disk(
-            usage.total,
-            usage.free,
-            statistics.f_favail if has_limit else None,
-            statistics.f_files if has_limit else None,
-        )
-    return None
-
-
-def device_of(path: str) -> int | None:
-    """The device number: two paths with the same one share a disk."""
-    for folder in (Path(path), *Path(path).parents):
-        try:
-            return folder.stat().st_dev
-        except OSError:
-            continue
+        total, free = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
+        files_free, files = (usage.f_favail, usage.f_files) if usage.f_files > 0 else (None, None)
+        return Disk(total, free, files_free, files, device)
     return None
 
 

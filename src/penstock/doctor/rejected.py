@@ -4,15 +4,15 @@ duplicate rows."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.doctor.check import CheckSubject, count, listed, span
-from penstock.doctor.table_log import version_at
+from penstock.doctor.table_log import oldest_version, version_at
 from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import RecentLog
-from penstock.ledger.row_counts import READ, read_row_counts
+from penstock.ledger.row_counts import READ, add_counts, read_row_counts
 from penstock.operations.status import ALIVE, CRASHED, NOT_CREATED, UNREADABLE
 from penstock.plan.quarantine import quarantine_of
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.doctor.backlog import Backlog
     from penstock.doctor.check import Check
     from penstock.doctor.table_log import Pause, RecentCommits
+    from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
     from penstock.operations.status import Status
     from penstock.plan.model import TablePlan, TriggerPlan
@@ -74,20 +75,17 @@ def quarantine(table: str, rejected: Rejected) -> Check:
     fix += f"{table}` lands what passes; or correct whoever writes the records"
     if share is not None and share >= MANY_ROWS_SHARE:
         return check.red(text, fix)
-    if share is None or share >= MANY:
-        return check.warn(text, fix)
-    return check.note(text, fix)
+    return check.warn(text, fix) if share is None or share >= MANY else check.note(text, fix)
 
 
 def rescued(table: str, result: Rescued) -> Check:
     check = CheckSubject("schema.rescued", table)
-    text = f"{result.rows:,} of {result.total_rows:,} rows of the last {count(result.batches, 'batch', 'batches')}"
+    text = f"{result.rows:,} of {result.total_rows:,} rows of the last {count(result.batches, 'batch', 'batches')} "
+    text += "have fields that the schema does not name"
     if not result.rows:
-        return check.ok(f"{text} have fields that the schema does not name")
+        return check.ok(text)
     fix = f"the fields are in the column {_COLUMN} of {table}: name those that matter in its schema"
-    if result.rows >= MANY_ROWS_SHARE * result.total_rows:
-        return check.warn(f"{text} have fields that the schema does not name", fix)
-    return check.note(f"{text} have fields that the schema does not name", fix)
+    return check.warn(text, fix) if result.rows >= MANY_ROWS_SHARE * result.total_rows else check.note(text, fix)
 
 
 def reason_text(reason: str | None, detail: str | None) -> str:
@@ -134,18 +132,19 @@ _MAX_REASONS = 1_000
 def read_rejected(table: TablePlan, store: Store, now_ms: float) -> Rejected | None:
     """None if the table has no quarantine yet. Raises what `deltalake` raises if its rows cannot be read."""
     quarantine_table = quarantine_of(table.name, table.uri)
-    quarantine_log, table_log = (
-        RecentLog(store, quarantine_table.uri, quarantine_table.table),
-        RecentLog(store, table.uri, table.name),
-    )
+    quarantine_log = RecentLog(store, quarantine_table.uri, quarantine_table.table)
+    table_log = RecentLog(store, table.uri, table.name)
     if quarantine_log.newest() < 0 or table_log.newest() < 0:
         return None
-    since = now_ms - DAY_MS
-    first_commit = table_log.commit(0)
-    if first_commit is not None and first_commit.timestamp_ms > since:
-        since = first_commit.timestamp_ms
-    total_now, total_before = _total_rows(quarantine_log, None), _total_rows(quarantine_log, since)
-    total_earlier = _total_rows(quarantine_log, since - DAY_MS) if now_ms - since >= DAY_MS else None
+    # Nothing is known of the time before the first entry: the table was created with it, or its log was cleaned.
+    since = max(now_ms - DAY_MS, _first_entry_ms(table_log))
+    if quarantine_log.commit(0) is None:
+        since = max(since, _first_entry_ms(quarantine_log))
+    total_now = _total_rows(quarantine_log, quarantine_log.newest())
+    total_before = _total_rows(quarantine_log, version_at(quarantine_log, since))
+    total_earlier = (
+        _total_rows(quarantine_log, version_at(quarantine_log, since - DAY_MS)) if now_ms - since >= DAY_MS else None
+    )
     return Rejected(
         seconds=(now_ms - since) / 1000,
         rows=total_now - (total_before or 0) if total_now is not None else 0,
@@ -155,38 +154,48 @@ def read_rejected(table: TablePlan, store: Store, now_ms: float) -> Rejected | N
     )
 
 
-def _total_rows(log: RecentLog, at_ms: float | None) -> int | None:
-    """Rows of all batches up to a time (now if None), as the ledger of the quarantine counts them."""
-    version = log.newest() if at_ms is None else version_at(log, at_ms)
-    while version is not None and version >= 0 and (commit := log.commit(version)) is not None:
-        if commit.entry is not None:
-            return commit.entry.counts.total + (commit.rows if commit.entry.kind == "batch" else 0)
-        version -= 1
-    return None
+def _first_entry_ms(log: RecentLog) -> float:
+    first = _find_entry(log, range(oldest_version(log), log.newest() + 1))
+    return first[0].timestamp_ms if first is not None else 0.0
+
+
+def _total_rows(log: RecentLog, version: int | None) -> int | None:
+    """Rows of all batches up to a version, as the ledger of the quarantine counts them."""
+    last = _find_entry(log, range(-1 if version is None else version, -1, -1))
+    if last is None:
+        return None
+    commit, entry = last
+    return entry.counts.total + (commit.rows if entry.kind == "batch" else 0)
 
 
 def _rows_read(log: RecentLog, table: TablePlan, store: Store, since_ms: float) -> int | None:
-    """Rows that the table read since then; None if they are not counted. The counts of the last batch are in a file
-    until the entry of the next batch has them."""
-    entry_now, entry_before = _entry_at(log, log.newest()), _entry_at(log, version_at(log, since_ms))
-    if entry_now is None:
+    """Rows that the table read since then; None if they are not counted. An entry counts the batches before it; the
+    counts of the last batch are in a file until the next entry has them."""
+    newest, version_before = log.newest(), version_at(log, since_ms)
+    last = _find_entry(log, range(newest, -1, -1))
+    if last is None:
         return None
-    last_counts = (
-        read_row_counts(store, checkpoint_folder(table.checkpoints, entry_now), entry_now.batch)
-        if entry_now.kind == "batch"
-        else {}
-    )
-    if READ not in entry_now.counts.row_counts and READ not in last_counts:
+    entry = last[1]
+    counts = entry.counts.row_counts
+    if entry.kind in ("batch", "fill"):
+        folder = checkpoint_folder(table.checkpoints, entry)
+        counts = add_counts(counts, read_row_counts(store, folder, entry.batch))
+    if READ not in counts:
         return None
-    read_before = entry_before.counts.row_counts.get(READ, 0) if entry_before is not None else 0
-    return entry_now.counts.row_counts.get(READ, 0) + last_counts.get(READ, 0) - read_before
+    first = _find_entry(log, range(0 if version_before is None else version_before + 1, newest + 1))
+    counts_before = first[1].counts.row_counts if first is not None else counts
+    rows = counts[READ] - counts_before.get(READ, 0)
+    return rows if rows >= 0 else None  # a replay since then has begun to count from 0
 
 
-def _entry_at(log: RecentLog, version: int | None) -> Entry | None:
-    while version is not None and version >= 0 and (commit := log.commit(version)) is not None:
+def _find_entry(log: RecentLog, versions: Iterable[int]) -> tuple[Commit, Entry] | None:
+    """The first of these commits that carries an entry, as far as the log reaches."""
+    for version in versions:
+        commit = log.commit(version)
+        if commit is None:
+            return None
         if commit.entry is not None:
-            return commit.entry
-        version -= 1
+            return commit, commit.entry
     return None
 
 
@@ -234,16 +243,12 @@ class SilenceEvidence:
 
 def state(status: Status) -> Check:
     check = CheckSubject("table.state", status.table)
-    since = f" since {status.since}" if status.since else ""
+    since, reason = _since_text(status), status.reason or "nobody said why"
     if status.state in ("failed", CRASHED, UNREADABLE):
-        reason = status.reason or "nobody said why"
-        return check.red(
-            f"{status.state}{since}: {reason}", status.hint or f"`penstock run {status.table}` tries again"
-        )
+        fix = status.hint or f"`penstock run {status.table}` tries again"
+        return check.red(f"{status.state}{since}: {reason}", fix)
     if status.state == "retrying":
-        return check.warn(
-            f"trying again{since}: {status.reason or 'nobody said why'}", status.hint or "it goes on by itself"
-        )
+        return check.warn(f"trying again{since}: {reason}", status.hint or "it goes on by itself")
     if status.state == NOT_CREATED:
         return check.note("not created yet: it never ran", f"`penstock run {status.table}` makes it")
     return check.ok(f"{status.state}{since}")
@@ -270,18 +275,16 @@ def silent(
     lag_text += f", the oldest for {span(age)}" if age is not None else ""
     if status.state not in ALIVE:
         fix = f"`penstock run {status.table}`"
+        idle_text = f"nobody runs the table: it is {status.state}{_since_text(status)}"
         usual_rest = max(_USUAL_REST, pause.seconds if pause is not None else 0.0)
         if age is not None and age <= usual_rest and status.state in ("finished", "stopped"):
-            return check.note(f"{lag_text}; nobody runs the table: it {_state_text(status)}", fix)
+            return check.note(f"{lag_text}; {idle_text}", fix)
         longer_text = (
             f", longer than any pause before ({span(pause.seconds)})" if pause and (age or 0) > usual_rest else ""
         )
-        return check.warn(f"{lag_text}{longer_text}; nobody runs the table: it {_state_text(status)}", fix)
-    patience = max(
-        _MIN_STUCK_SECONDS,
-        _STUCK_FACTOR * (evidence.trigger.seconds or 0),
-        _STUCK_FACTOR * (recent_commits.usual_seconds or 0),
-    )
+        return check.warn(f"{lag_text}{longer_text}; {idle_text}", fix)
+    trigger_seconds = evidence.trigger.seconds or 0.0
+    patience = max(_MIN_STUCK_SECONDS, _STUCK_FACTOR * max(trigger_seconds, recent_commits.usual_seconds or 0.0))
     since_commit = status.age(now_ms)
     if since_commit is not None and since_commit > patience and (age or 0) > patience:
         return check.red(
@@ -289,27 +292,20 @@ def silent(
             "Spark's log in .penstock/logs says what it does; stop it and start it again: it goes on where the ledger "
             "ends",
         )
-    if (
-        not status.rows
-        and since_commit is not None
-        and evidence.trigger.seconds
-        and since_commit < evidence.trigger.seconds
-    ):
+    if not status.rows and since_commit is not None and since_commit < trigger_seconds:
         return check.note(
-            f"{lag_text}; the first batch has not begun: the trigger is {span(evidence.trigger.seconds)}, the table "
-            f"was made {span(since_commit)} ago"
+            f"{lag_text}; the first batch has not begun: the trigger is {span(trigger_seconds)}, the table was made "
+            f"{span(since_commit)} ago"
         )
     return check.ok(f"{lag_text}; batches come")
 
 
 def _check_without_lag(check: CheckSubject, status: Status, evidence: SilenceEvidence, now_ms: float) -> Check:
     if status.rows:
-        newest_text = ""
+        text = f"all is read, {count(status.rows, 'row')} so far"
         if evidence.newest_ms is not None:
-            newest_text = (
-                f"; the newest record of its topics is {span(max(0.0, (now_ms - evidence.newest_ms) / 1000))} old"
-            )
-        return check.ok(f"all is read, {count(status.rows, 'row')} so far{newest_text}")
+            text += f"; the newest record of its topics is {span(max(0.0, (now_ms - evidence.newest_ms) / 1000))} old"
+        return check.ok(text)
     if evidence.records_held == 0:
         return check.note("the table is empty, and so are its topics: nobody has written to them")
     if status.batch:
@@ -359,6 +355,5 @@ def foreign(status: Status, recent_commits: RecentCommits) -> Check:
     return check.ok(f"the last {count(recent_commits.commits, 'commit')} are Penstock's own or changed no row")
 
 
-def _state_text(status: Status) -> str:
-    since = f" since {status.since}" if status.since else ""
-    return f"is {status.state}{since}"
+def _since_text(status: Status) -> str:
+    return f" since {status.since}" if status.since else ""

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
-# The checks of how long until Kafka deletes what was not read yet.
-
-
 HOUR, DAY = 3600.0, 86_400.0
 
 
@@ -84,27 +81,24 @@ def _check_waiting(
     now_ms: float,
 ) -> Check:
     """Records wait to be read: the oldest of them is deleted first."""
-    dated_partitions = [
-        (_seconds_left(partition, settings[partition.topic], now_ms), partition)
-        for partition in behind
-        if partition.oldest_ms is not None
-    ]
+    kept_seconds = {partition: (settings[partition.topic].retention_ms or 0) / 1000 for partition in behind}
+    ages = {partition: (now_ms - partition.oldest_ms) / 1000 for partition in behind if partition.oldest_ms is not None}
     unread_records = sum(partition.lag for partition in behind)
-    if not dated_partitions:
+    if not ages:
         return check.unknown(
-            f"{count(unread_records, 'record')} not read yet, kept for {_shortest_retention(behind, settings)}; the "
-            "broker did not give the first of them, so its age is not known",
+            f"{count(unread_records, 'record')} not read yet, kept for {span(min(kept_seconds.values()))}; the broker "
+            "did not give the first of them, so its age is not known",
         )
-    seconds_left, partition = min(dated_partitions, key=lambda pair: pair[0])
-    assert partition.oldest_ms is not None
-    age = (now_ms - partition.oldest_ms) / 1000
-    keeps = (settings[partition.topic].retention_ms or 0) / 1000
+    # A segment is deleted when its newest record is too old, so this is the earliest time.
+    partition = min(ages, key=lambda partition: kept_seconds[partition] - ages[partition])
+    age, keeps = ages[partition], kept_seconds[partition]
+    seconds_left = keeps - age
     worse_text = f", and {reader.lag_grows_because}" if reader.lag_grows_because else ""
     text = (
         f"{count(unread_records, 'record')} not read yet{worse_text}; the oldest, in {partition.name}, is {span(age)} "
         f"old and kept for {span(keeps)}: "
     )
-    keep_longer = _raise_retention_ms(reader, partition.topic, max(7 * DAY, 2 * keeps))
+    keep_longer = _set_topic_config(reader, partition.topic, "retention.ms", max(7 * DAY, 2 * keeps))
     run_it = f"`penstock run {reader.table}` reads them; else keep the topic longer: {keep_longer}"
     if seconds_left <= 0:
         return check.red(f"{text}Kafka may delete it at any moment", run_it)
@@ -115,10 +109,8 @@ def _check_waiting(
         return check.red(text, run_it)
     if seconds_left < min(DAY, keeps / 2) and reader.lag_grows_because:
         return check.warn(text, run_it)
-    if len(dated_partitions) < len(behind):
-        return check.note(
-            f"{text}; of {len(behind) - len(dated_partitions)} of {len(behind)} partitions it is not known"
-        )
+    if len(ages) < len(behind):
+        return check.note(f"{text}; of {len(behind) - len(ages)} of {len(behind)} partitions it is not known")
     return check.ok(text)
 
 
@@ -129,9 +121,8 @@ def _check_arriving(
     shortest = min(limited, key=lambda partition: settings[partition.topic].retention_ms or 0)
     keeps = (settings[shortest.topic].retention_ms or 0) / 1000
     text = f"{shortest.topic} keeps a record for {span(keeps)}"
-    keep_longer = _raise_retention_ms(
-        reader, shortest.topic, max(7 * DAY, 2 * (reader.pause.seconds if reader.pause else 0), 2 * reader.due)
-    )
+    enough = max(7 * DAY, 2 * (reader.pause.seconds if reader.pause else 0), 2 * reader.due)
+    keep_longer = _set_topic_config(reader, shortest.topic, "retention.ms", enough)
     if keeps < reader.due:
         return check.red(f"{text}, less than {reader.due_text}: records go between two batches", keep_longer)
     if reader.pause is not None and keeps < reader.pause.seconds:
@@ -184,15 +175,17 @@ def compaction(
     if not compacted:
         return []
     names = listed(sorted({partition.topic for partition in compacted}))
-    tombstones = min(settings[partition.topic].tombstones_ms for partition in compacted) / 1000
-    ages = [
-        (now_ms - partition.oldest_ms) / 1000
+    late = [
+        ((now_ms - partition.oldest_ms) / 1000, tombstones_ms / 1000, partition.topic)
         for partition in compacted
-        if partition.lag and partition.oldest_ms is not None
+        if partition.lag
+        and partition.oldest_ms is not None
+        and (tombstones_ms := settings[partition.topic].tombstones_ms) is not None
+        and now_ms - partition.oldest_ms > tombstones_ms
     ]
-    oldest_age = max(ages, default=0.0)
-    if oldest_age > tombstones:
-        keep_longer = _set_topic_config(reader, compacted[0].topic, "delete.retention.ms", 7 * DAY)
+    if late:
+        oldest_age, tombstones, topic = max(late)
+        keep_longer = _set_topic_config(reader, topic, "delete.retention.ms", 7 * DAY)
         return [
             check.warn(
                 f"{names}: the oldest unread record is {span(oldest_age)} old, and that a key was deleted is kept for "
@@ -208,20 +201,6 @@ def compaction(
             "if every record counts, let the topic delete by age alone (cleanup.policy=delete)",
         )
     ]
-
-
-def _seconds_left(partition: PartitionBacklog, settings: TopicRetention, now_ms: float) -> float:
-    """A segment is deleted when its newest record is too old, so this is the earliest time."""
-    assert partition.oldest_ms is not None and settings.retention_ms is not None
-    return (partition.oldest_ms + settings.retention_ms - now_ms) / 1000
-
-
-def _shortest_retention(unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention]) -> str:
-    return span(min(settings[partition.topic].retention_ms or 0 for partition in unread) / 1000)
-
-
-def _raise_retention_ms(reader: TopicReader, topic: str, seconds: float) -> str:
-    return _set_topic_config(reader, topic, "retention.ms", seconds)
 
 
 def _set_topic_config(reader: TopicReader, topic: str, name: str, seconds: float) -> str:
@@ -358,12 +337,6 @@ def _brings_rows(commit: Commit, source: DeltaSource) -> bool:
     return bool(commit.files_added or commit.files_removed) and (follows or not commit.changes)
 
 
-# The check of how long upstream tables keep what was not read yet.
-
-
-_HALF = 0.5
-
-
 def delta_retention(reader: str, upstream: UpstreamFacts, pause: Pause | None, now_ms: float) -> Check:
     """`pause` is the longest pause of the reader."""
     check = CheckSubject("delta.retention", reader)
@@ -393,7 +366,7 @@ def delta_retention(reader: str, upstream: UpstreamFacts, pause: Pause | None, n
             f"{unread_text}; {kept_text}: VACUUM may delete files that compaction replaced before they are read",
             f"{run_it}, before the next VACUUM; or {keep_longer}",
         )
-    if age > _HALF * shortest:
+    if age > shortest / 2:
         return check.warn(f"{unread_text}; {kept_text}", f"{run_it}; or {keep_longer}")
     if pause is not None and pause.seconds > shortest:
         return check.warn(

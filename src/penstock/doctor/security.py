@@ -107,8 +107,6 @@ def _leaves(tree: Any, path: TreePath) -> Iterator[tuple[TreePath, str]]:
 # The checks of what others can read: on the network to brokers and targets, and in files.
 
 
-_OTHERS_CAN_READ, _GROUP_CAN_READ = stat.S_IROTH, stat.S_IRGRP
-_OTHERS_CAN_WRITE = stat.S_IWOTH
 _MOUNTED_SECRETS = "/run/secrets"
 """Where containers get their secrets, readable by all of their users."""
 
@@ -116,7 +114,8 @@ _MOUNTED_SECRETS = "/run/secrets"
 def kafka(cluster: Cluster) -> Check:
     check = CheckSubject("kafka.secure")
     text = f"{cluster.bootstrap} ({cluster.name}) by {cluster.protocol}"
-    remote_hosts = [host for host in _hosts(cluster.bootstrap) if not is_loopback(host)]
+    hosts = [address.rpartition(":")[0] for address in cluster.bootstrap.split(",")]
+    remote_hosts = [host for host in hosts if not is_loopback(host)]
     if not remote_hosts:
         return check.ok(f"{text}: this machine only")
     tls_fix = (
@@ -170,20 +169,17 @@ def files(secret: Iterable[Path], project: Iterable[Path]) -> Iterator[Check]:
             yield check.unknown(f"{path} cannot be looked at")
             continue
         file_count += 1
-        if mode & _OTHERS_CAN_READ and path.is_relative_to(_MOUNTED_SECRETS):
-            findings.append(
-                check.note(f"{path} ({mode:04o}) can be read by every user of this container", _chmod_fix(path))
-            )
-        elif mode & _OTHERS_CAN_READ:
-            findings.append(
-                check.red(f"{path} ({mode:04o}) can be read by every user of this machine", _chmod_fix(path))
-            )
-        elif mode & _GROUP_CAN_READ:
-            findings.append(check.note(f"{path} ({mode:04o}) can be read by its group", _chmod_fix(path)))
+        text, fix = f"{path} ({mode:04o}) can be read by", f"`chmod 600 {path}`"
+        if mode & stat.S_IROTH and path.is_relative_to(_MOUNTED_SECRETS):
+            findings.append(check.note(f"{text} every user of this container", fix))
+        elif mode & stat.S_IROTH:
+            findings.append(check.red(f"{text} every user of this machine", fix))
+        elif mode & stat.S_IRGRP:
+            findings.append(check.note(f"{text} its group", fix))
     for path in project:
         mode = _mode(path)
         file_count += mode is not None
-        if mode is not None and mode & _OTHERS_CAN_WRITE:
+        if mode is not None and mode & stat.S_IWOTH:
             fix = f"`chmod o-w {path}`"
             findings.append(check.red(f"{path} ({mode:04o}) can be changed by every user of this machine", fix))
     yield from findings or [
@@ -199,10 +195,6 @@ def is_loopback(host: str) -> bool:
         return bare.lower() in ("localhost", "localhost.localdomain", "ip6-localhost")
 
 
-def _hosts(bootstrap: str) -> list[str]:
-    return [address.rpartition(":")[0] for address in bootstrap.split(",")]
-
-
 def _host(to: TargetPlan) -> str | None:
     url = (to.address or "").removeprefix("jdbc:")
     try:
@@ -216,7 +208,3 @@ def _mode(path: Path) -> int | None:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return None
-
-
-def _chmod_fix(path: Path) -> str:
-    return f"`chmod 600 {path}`"

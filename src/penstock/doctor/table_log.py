@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -16,6 +17,7 @@ from penstock.ledger.delta_log import Origin
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, RecentLog
+    from penstock.ledger.entry import Entry
     from penstock.storage.stores import Store
 
 # The last commits of a table: its batches and how long they took, and the commits of others.
@@ -72,28 +74,25 @@ class RecentCommits:
 
 def read_recent_commits(log: RecentLog, commits: int = COMMITS) -> RecentCommits:
     read_commits = list(islice(log.backwards(), commits))
-    ledger_commits = [commit for commit in read_commits if commit.origin is Origin.LEDGER and commit.entry is not None]
-    batches = [_batch(commit) for commit in ledger_commits if commit.entry is not None and commit.entry.kind == "batch"]
-    genesis_version = next(
-        (commit.version for commit in ledger_commits if commit.entry is not None and commit.entry.kind == "genesis"), -1
-    )
+    entries = [
+        (commit, commit.entry) for commit in read_commits if commit.origin is Origin.LEDGER and commit.entry is not None
+    ]
+    genesis_version = next((commit.version for commit, entry in entries if entry.kind == "genesis"), -1)
     return RecentCommits(
-        batches=tuple(_without_repeats(batches)),
+        batches=tuple(_without_repeats([_batch(commit, entry) for commit, entry in entries if entry.kind == "batch"])),
         foreign_appends=tuple(
             commit
             for commit in read_commits
             if commit.origin is Origin.FOREIGN_APPEND and commit.version > genesis_version
         ),
-        duplicates=tuple(_doubled_batches(ledger_commits)),
-        generations_opened=sum(commit.entry is not None and commit.entry.kind == "open" for commit in ledger_commits),
+        duplicates=tuple(_doubled_batches(entries)),
+        generations_opened=sum(entry.kind == "open" for _, entry in entries),
         commits=len(read_commits),
         newest_ms=(read_commits[0].timestamp_ms or None) if read_commits else None,
     )
 
 
-def _batch(commit: Commit) -> RecentBatch:
-    entry = commit.entry
-    assert entry is not None
+def _batch(commit: Commit, entry: Entry) -> RecentBatch:
     return RecentBatch(
         version=commit.version,
         generation=entry.generation,
@@ -112,12 +111,11 @@ def _without_repeats(batches: list[RecentBatch]) -> list[RecentBatch]:
     return sorted(by_key.values(), key=lambda batch: -batch.version)
 
 
-def _doubled_batches(ledger_commits: list[Commit]) -> list[tuple[int, int]]:
+def _doubled_batches(entries: list[tuple[Commit, Entry]]) -> list[tuple[int, int]]:
     """Defined as in `verify`: both commits have rows, and the later one is not a compaction of the first."""
     pairs, first_versions = [], dict[tuple[int, int], int]()
-    for commit in reversed(ledger_commits):
-        entry = commit.entry
-        if entry is None or entry.kind != "batch" or not commit.rows:
+    for commit, entry in reversed(entries):
+        if entry.kind != "batch" or not commit.rows:
             continue
         if entry.key not in first_versions:
             first_versions[entry.key] = commit.version
@@ -146,32 +144,21 @@ class Pause:
 
 
 def oldest_version(log: RecentLog) -> int:
-    """The oldest version whose commit the log still has; -1 if there is no table."""
-    low, high = 0, log.newest()
-    if high < 0 or log.commit(0) is not None:
-        return min(high, 0)
-    while high - low > 1:  # low is missing, high exists, and there is no gap above the oldest
-        middle = (low + high) // 2
-        if log.commit(middle) is None:
-            low = middle
-        else:
-            high = middle
-    return high
+    """The oldest version whose commit the log still has; -1 if there is no table. Above it there is no gap."""
+    newest = log.newest()
+    if newest < 0 or log.commit(0) is not None:
+        return min(newest, 0)
+    return bisect_left(range(newest), True, key=lambda version: log.commit(version) is not None)
 
 
 def version_at(log: RecentLog, time_ms: float) -> int | None:
     """The newest version that existed at a time; None if the log does not reach back that far, or there was no table
     yet."""
-    low, high = oldest_version(log), log.newest()
-    if high < 0 or _commit_time(log, low) > time_ms:
+    oldest, newest = oldest_version(log), log.newest()
+    if newest < 0:
         return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _commit_time(log, middle) <= time_ms:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+    count = bisect_right(range(oldest, newest + 1), time_ms, key=lambda version: _commit_time(log, version))
+    return oldest + count - 1 if count else None
 
 
 def longest_pause(log: RecentLog, looks: int = MAX_READS) -> Pause | None:
@@ -240,9 +227,8 @@ def read_layout(store: Store, uri: str, version: int) -> StoredLayout:
     """The layout of a table's newest version. Where no `.crc` file tells, it raises what `deltalake` raises."""
     stored = _read_crc(store, uri, version) or _rebuild_layout(uri)
     since_checkpoint = version - _last_checkpoint(store, uri)
-    return StoredLayout(
-        stored.files, stored.bytes, stored.properties, since_checkpoint, _log_bytes(uri, version, since_checkpoint)
-    )
+    log_bytes = _log_bytes(uri, version, since_checkpoint)
+    return replace(stored, since_checkpoint=since_checkpoint, log_bytes=log_bytes)
 
 
 def bytes_at(store: Store, uri: str, version: int) -> int | None:
@@ -256,11 +242,9 @@ def interval_seconds(properties: Mapping[str, str], name: str, default: str) -> 
     text = properties.get(name, default)
     amounts = _INTERVAL.findall(text)
     unparsed = re.sub(r"interval|\s", "", _INTERVAL.sub("", text), flags=re.IGNORECASE)
-    return (
-        None
-        if not amounts or unparsed
-        else float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in amounts))
-    )
+    if not amounts or unparsed:
+        return None
+    return float(sum(int(number) * _SECONDS[unit.lower()] for number, unit in amounts))
 
 
 def _read_crc(store: Store, uri: str, version: int) -> StoredLayout | None:

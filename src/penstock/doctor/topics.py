@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.doctor.check import CheckSubject, count, listed, span
 from penstock.errors import PenstockError
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from penstock.doctor.check import Check
     from penstock.ledger.position import Offsets
     from penstock.plan.model import TablePlan
-    from penstock.sources.topics import LogClient
 
 # What one cluster answers about the topics that tables read: offsets, how long records are kept, the newest records.
 #
@@ -28,6 +27,13 @@ if TYPE_CHECKING:
 
 TIMEOUT = 2.5
 """Seconds for which a broker that is away may delay the answer, as in `status`."""
+T = TypeVar("T")
+_KAFKA_DEFAULTS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "retention.bytes": "-1",
+    "delete.retention.ms": "86400000",
+}
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,8 @@ class TopicRetention:
     retention_bytes: int | None = None
     """Per partition; None: no limit."""
     compacts: bool = False
-    tombstones_ms: int = 86_400_000
-    """How long a compacted topic keeps the record that marks a key as deleted."""
+    tombstones_ms: int | None = 86_400_000
+    """How long a compacted topic keeps the record that marks a key as deleted; None: for ever."""
     by_broker: bool = False
     """Records get their times from the broker's clock, not the producers'."""
 
@@ -48,7 +54,7 @@ class TopicRetention:
 @dataclass(frozen=True)
 class ClusterAnswer:
     offsets: TopicOffsets = field(default_factory=TopicOffsets)
-    """`held.problem` is set, and all else empty, if no broker answered."""
+    """`offsets.problem` is set, and all else empty, if no broker answered."""
     retention: Mapping[str, TopicRetention] = field(default_factory=dict)
     retention_unknown: str | None = None
     newest_ms: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -70,63 +76,56 @@ def topics_of(table: TablePlan) -> TopicsSource | None:
 
 
 def parse_topic_retention(settings: Mapping[str, str]) -> TopicRetention:
-    """Parses the settings of a topic as the broker gives them."""
-    policies = {policy.strip() for policy in settings.get("cleanup.policy", "delete").split(",")}
+    """Parses the settings of a topic as the broker gives them; one that it leaves out has Kafka's default."""
+    settings = {**_KAFKA_DEFAULTS, **settings}
+    policies = {policy.strip() for policy in settings["cleanup.policy"].split(",")}
     deletes = "delete" in policies
     return TopicRetention(
-        retention_ms=_limit_setting(settings, "retention.ms") if deletes else None,
-        retention_bytes=_limit_setting(settings, "retention.bytes") if deletes else None,
+        retention_ms=_limit(settings["retention.ms"]) if deletes else None,
+        retention_bytes=_limit(settings["retention.bytes"]) if deletes else None,
         compacts="compact" in policies,
-        tombstones_ms=_limit_setting(settings, "delete.retention.ms") or 0,
+        tombstones_ms=_limit(settings["delete.retention.ms"]),
         by_broker=settings.get("message.timestamp.type") == "LogAppendTime",
     )
 
 
-def ask_cluster(
-    source: TopicsSource, topics: Iterable[str], patterns: Iterable[str], *, timeout: float
-) -> ClusterAnswer:
+def _limit(text: str) -> int | None:
+    """-1 is Kafka's word for no limit."""
+    try:
+        number = int(text)
+    except ValueError:
+        return None
+    return number if number >= 0 else None
+
+
+def ask_cluster(source: TopicsSource, topics: Iterable[str], patterns: Collection[str]) -> ClusterAnswer:
     """`topics` are those that tables name or have read. One that does not exist is left out of the answer."""
-    admin = open_client(source, timeout=timeout)
+    admin = open_client(source, timeout=TIMEOUT)
     topic_names, names = set(topics), tuple[str, ...]()
     try:
-        if patterns := list(patterns):
+        if patterns:
             names = tuple(admin.names())
             topic_names |= {name for name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
-        offsets = fetch_offsets(source, topic_names, timeout=timeout)
+        offsets = fetch_offsets(source, topic_names, timeout=TIMEOUT)
         if not names and not offsets.problem and set(offsets.topics) != topic_names:
             names = tuple(admin.names())
     except PenstockError as error:
         return ClusterAnswer(TopicOffsets(problem=error.message))
     if offsets.problem:
         return ClusterAnswer(offsets)
-    kept_by_topic, kept_unknown = _read_kept(admin, offsets)
-    newest_ms, newest_unknown = _read_newest_times(admin, offsets)
-    return ClusterAnswer(offsets, kept_by_topic, kept_unknown, newest_ms, newest_unknown, names)
+    kept_by_topic, kept_unknown = _answer_or_problem(
+        lambda: {topic: parse_topic_retention(kept) for topic, kept in admin.settings(offsets.topics).items()}
+    )
+    newest_ms, newest_unknown = _answer_or_problem(lambda: admin.newest_times(offsets.topics))
+    return ClusterAnswer(offsets, kept_by_topic or {}, kept_unknown, newest_ms or {}, newest_unknown, names)
 
 
-def _read_kept(admin: LogClient, offsets: TopicOffsets) -> tuple[dict[str, TopicRetention], str | None]:
+def _answer_or_problem(ask: Callable[[], T]) -> tuple[T | None, str | None]:
+    """A user may lack a right, and brokers before 3.0 do not know the newest times."""
     try:
-        return {
-            topic: parse_topic_retention(settings) for topic, settings in admin.settings(offsets.topics).items()
-        }, None
+        return ask(), None
     except PenstockError as error:
-        return {}, error.message
-
-
-def _read_newest_times(admin: LogClient, offsets: TopicOffsets) -> tuple[dict[str, dict[int, int]], str | None]:
-    try:
-        return admin.newest_times(offsets.topics), None
-    except PenstockError as error:  # brokers before 3.0 cannot tell
-        return {}, error.message
-
-
-def _limit_setting(settings: Mapping[str, str], name: str) -> int | None:
-    """-1 is Kafka's word for no limit."""
-    try:
-        number = int(settings.get(name, "-1"))
-    except ValueError:
-        return None
-    return number if number >= 0 else None
+        return None, error.message
 
 
 # The checks of brokers and topics.
@@ -175,10 +174,9 @@ def topics(subscribed: Subscription, offsets: TopicOffsets, names: Sequence[str]
             f"`kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic} --partitions 4`; the sink waits",
         )
     if missing:
-        suggestions = {
-            name: nearest(name, [existing for existing in names if not existing.startswith("__")]) for name in missing
-        }
-        guess = next((f"did you mean {suggestion}? " for suggestion in suggestions.values() if suggestion), "")
+        users_topics = [name for name in names if not name.startswith("__")]
+        suggestions = (nearest(name, users_topics) for name in missing)
+        guess = next((f"did you mean {suggestion}? " for suggestion in suggestions if suggestion), "")
         return check.red(
             f"{listed(missing)} {'does' if len(missing) == 1 else 'do'} not exist on {source.address}",
             f"{guess}correct `from: {{kafka: …}}` of {subscribed.table}, or create the topic",

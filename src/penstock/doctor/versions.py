@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 _CHECKED_PACKAGES = ("pyspark", "delta-spark", "deltalake", "confluent-kafka")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*([<>=!~][^;]*)")
-_BOUND = re.compile(r"(==|>=|<=|<|>)\s*([0-9][0-9.]*)")
+_BOUND = re.compile(r"(==|!=|~=|>=|<=|<|>)\s*([0-9][0-9.]*)(\*?)")
 _OLDEST_PYTHON = (3, 11)
 _RELEASE = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 
@@ -66,15 +68,27 @@ def packages(required: Mapping[str, str], installed: Mapping[str, str]) -> Check
 
 def fits(version: str, requirement: str) -> bool:
     """Compares the numbers of the versions only: no pre-release is pinned."""
-    actual = _numbers(version)
-    for operator, text in _BOUND.findall(requirement):
-        bound = _numbers(text)
-        width = max(len(actual), len(bound))
-        left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (actual, bound))
-        holds = {"==": left == right, ">=": left >= right, "<=": left <= right, "<": left < right, ">": left > right}
-        if not holds[operator]:
-            return False
-    return True
+    return all(
+        _holds(_numbers(version), operator, _numbers(text), bool(star))
+        for operator, text, star in _BOUND.findall(requirement)
+    )
+
+
+def _holds(actual: tuple[int, ...], operator: str, bound: tuple[int, ...], any_last: bool) -> bool:
+    """`any_last`: the bound ends in `.*`."""
+    width = max(len(actual), len(bound))
+    left, right = (numbers + (0,) * (width - len(numbers)) for numbers in (actual, bound))
+    if any_last:
+        left, right = left[: len(bound)], bound
+    return {
+        "==": left == right,
+        "!=": left != right,
+        ">=": left >= right,
+        "<=": left <= right,
+        "<": left < right,
+        ">": left > right,
+        "~=": left >= right and left[: len(bound) - 1] == bound[:-1],
+    }[operator]
 
 
 def jars(sets: Iterable[str]) -> Iterator[Check]:
@@ -125,9 +139,6 @@ def java() -> Check:
 
 def java_from_release_file() -> tuple[Path, int] | None:
     """The home and version of the Java that a run would use, if its `release` file tells."""
-    import os
-    import shutil
-
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     if home:

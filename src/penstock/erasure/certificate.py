@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import __version__
 from penstock.erasure.forget import order_document
 from penstock.erasure.search import FORMS
-from penstock.maintenance.retention import time_text
+from penstock.spec.quantity import iso_time
 
 if TYPE_CHECKING:
     from penstock.erasure.forget import ErasedPlace, ErasureResult
@@ -42,8 +42,8 @@ def document(plan: Plan, result: ErasureResult) -> dict[str, Any]:
         "proven": result.proven,
         "problems": result.problems,
         "orders": [order_document(order) for order in result.orders],
-        "began": _iso_time(result.began_ms),
-        "ended": _iso_time(result.ended_ms),
+        "began": iso_time(result.began_ms),
+        "ended": iso_time(result.ended_ms),
         "command": "penstock forget",
         "versions": {"penstock": __version__, "pyspark": _version("pyspark"), "delta-spark": _version("delta-spark")},
         "tables": [_place_document(place) for place in result.places.values()],
@@ -54,7 +54,7 @@ def document(plan: Plan, result: ErasureResult) -> dict[str, Any]:
         "elsewhere": {
             "files_searched": result.output_search.files,
             "logs_cleaned": list(result.output_search.masked),
-            "still_named": list(result.output_search.held),
+            "still_named": [],  # files with a name are under `search`
             "folders_of_no_table": list(result.output_search.foreign_tables),
         },
         "search": {
@@ -88,7 +88,7 @@ def _place_document(place: ErasedPlace) -> dict[str, Any]:
         "rows_are": "redacted" if place.redacted else "deleted",
         "files_rewritten": place.files,
         "commits": [
-            {"version": commit.version, "time": _iso_time(commit.time_ms), "rows": commit.rows}
+            {"version": commit.version, "time": iso_time(commit.time_ms), "rows": commit.rows}
             for commit in place.commits
         ],
         "files_removed": place.removed_files,
@@ -123,10 +123,6 @@ def states(plan: Plan, store: Store) -> dict[str, bool]:
         except (ValueError, KeyError, TypeError):
             continue
     return proven
-
-
-def _iso_time(ms: int) -> str:
-    return time_text(ms).replace(" ", "T") + "Z"
 
 
 def _version(package: str) -> str:

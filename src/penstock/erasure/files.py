@@ -1,4 +1,5 @@
-"""Deletes files that are in no version of a table and hold a data subject, and removes names from logs and states."""
+"""Deletes files that are in no version of a table and hold a data subject, once no reader needs them; and removes names
+from Penstock's logs and states."""
 
 from __future__ import annotations
 
@@ -9,14 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.erasure.rewrite import Rewrite, places_to_search, subject_condition
+from penstock.erasure.rewrite import Rewrite, created_places, paused_table
 from penstock.erasure.search import DELETED
 from penstock.erasure.text_search import MASK
-from penstock.ledger.delta_log import DeltaLog
 from penstock.maintenance.retention import files_needed, needs
 from penstock.maintenance.tables import all_maintained_tables
-from penstock.maintenance.vacuum import now_ms, within
-from penstock.storage.locks import acquire_commit
+from penstock.maintenance.vacuum import within
+from penstock.spec.quantity import now_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     from penstock.tables.session import TableSession
     from penstock.tables.subject_columns import SubjectOrders
 
-# Files in a table's folder that are in no version of it and hold a subject are deleted once no reader needs them.
-
-
 _PARQUET_END = b"PAR1"
-PATIENCE = 600.0
+_LOG = "_delta_log/"
 
 
 @dataclass(frozen=True)
@@ -55,33 +52,18 @@ class UnlistedFiles:
 def remove_files(plan: Plan, work: TableSession, matcher: SubjectOrders, *, delete: bool) -> list[UnlistedFiles]:
     """Reads the files before the table's batches have to wait; then, under its commit lock, only files that are new
     since: a file that is in no version while no batch runs belongs to nobody."""
-    searches = [
-        (place, subject_condition(work.table, subjects, matcher))
-        for place, subjects in places_to_search(work.table, work.store, matcher).items()
-        if DeltaLog(work.store, place.uri, place.name).versions()
-    ]
+    searches = list(created_places(work, matcher))
     earlier = {place.name: _read_unlisted(work, place, find, _UnlistedFiles()) for place, find in searches}
-    acquire_commit(work.lock, work.table.name, patience=PATIENCE)
-    try:
+    with paused_table(work):
         return [
-            _remove_unneeded(plan, work, place, _read_unlisted(work, place, find, earlier[place.name]), delete)
+            _remove_subject(plan, work, place, _read_unlisted(work, place, find, earlier[place.name]), delete)
             for place, find in searches
         ]
-    finally:
-        work.lock.release()
 
 
 def remove_files_with_names(plan: Plan, work: TableSession, table: KnownTable, search: LakeSearch) -> UnlistedFiles:
     """The same with a search of all columns, for files of any table, declared or not. Findings in files of the newest
     version are only used to learn which values belong to others; those files stay."""
-
-    def files_with_names(searched: Mapping[str, FileSeen]) -> list[str]:
-        broken = {name for name, file_seen in searched.items() if file_seen.error not in (None, DELETED)}
-        return [
-            name
-            for name, file_seen in searched.items()
-            if name in broken or any(search.holds(table, hit) for hit in file_seen.hits)
-        ]
 
     place = next(
         candidate for candidate in all_maintained_tables(work.table, work.store) if candidate.name == table.name
@@ -89,19 +71,17 @@ def remove_files_with_names(plan: Plan, work: TableSession, table: KnownTable, s
     _search_unlisted(work, table, search)
     if place.kind == "files":  # written without a lock: a file in no version may be about to enter one
         return UnlistedFiles(table.name)
-    acquire_commit(work.lock, work.table.name, patience=PATIENCE)
-    try:
+    with paused_table(work):
         searched, sizes = _search_unlisted(work, table, search)
-        to_delete = files_with_names(searched)
-        needed = _files_needed(plan, work, place, to_delete)
-        removed = [name for name in to_delete if not any(name in files for files in needed.values())]
-        for name in removed:
-            delete_file(work.store, table.uri, name)
+        to_delete = [
+            name
+            for name, file_seen in searched.items()
+            if file_seen.error not in (None, DELETED) or any(search.holds(table, hit) for hit in file_seen.hits)
+        ]
+        removed, needed = _remove_unneeded(plan, work, place, to_delete)
         _remove_empty_partitions(table.uri)
-    finally:
-        work.lock.release()
     waiting = {reader: len(files) for reader, files in needed.items() if files}
-    return UnlistedFiles(table.name, len(searched), 0, tuple(removed), sum(sizes[name] for name in removed), waiting)
+    return UnlistedFiles(table.name, len(searched), 0, removed, sum(sizes[name] for name in removed), waiting)
 
 
 def _search_unlisted(
@@ -109,7 +89,7 @@ def _search_unlisted(
 ) -> tuple[dict[str, FileSeen], dict[str, int]]:
     """Searches the files that are in no version; returns what it found, and their sizes."""
     listing = work.store.listing(table.uri)
-    data = {name: file for name, file in listing.items() if name.endswith(".parquet") and not _is_log_file(name)}
+    data = {name: file for name, file in listing.items() if name.endswith(".parquet") and not name.startswith(_LOG)}
     active = {within(name, table.uri) for name in Rewrite(work.spark.newSession(), table.uri).files}
     search.learn_alike(table, search.search_table(table, [name for name in data if name in active], data))
     unlisted = [name for name in data if name not in active]
@@ -128,56 +108,58 @@ def _remove_empty_partitions(uri: str) -> None:
 
 @dataclass(frozen=True)
 class _UnlistedFiles:
-    others: tuple[str, ...] = ()
-    """All files that are in no version."""
-    whole: frozenset[str] = frozenset()
-    """Those that could be read."""
-    held: Mapping[str, int] = field(default_factory=dict)
-    """Rows of the subject, by file."""
+    """Files that are in no version."""
+
     sizes: Mapping[str, int] = field(default_factory=dict)
+    readable: frozenset[str] = frozenset()
+    subject_rows: Mapping[str, int] = field(default_factory=dict)
+    """Rows of the subject, by file; only files that have some."""
 
 
 def _read_unlisted(work: TableSession, place: MaintainedTable, find: Find, earlier: _UnlistedFiles) -> _UnlistedFiles:
     rewrite = Rewrite(work.spark.newSession(), place.uri)
     listing = work.store.listing(place.uri)
     active = {within(name, place.uri) for name in rewrite.files}
-    unlisted = [name for name in listing if name.endswith(".parquet") and name not in active and not _is_log_file(name)]
-    readable = frozenset(name for name in unlisted if "://" in place.uri or is_complete_parquet(place.uri, name))
-    counts = dict(earlier.held) | rewrite.count_unlisted(find, [name for name in readable if name not in earlier.whole])
-    with_subject = {name: count for name, count in counts.items() if name in readable}
-    return _UnlistedFiles(tuple(unlisted), readable, with_subject, {name: listing[name].size for name in unlisted})
+    sizes = {
+        name: file.size
+        for name, file in listing.items()
+        if name.endswith(".parquet") and name not in active and not name.startswith(_LOG)
+    }
+    readable = frozenset(name for name in sizes if "://" in place.uri or is_complete_parquet(place.uri, name))
+    new = [name for name in readable if name not in earlier.readable]
+    counts = dict(earlier.subject_rows) | rewrite.count_unlisted(find, new)
+    return _UnlistedFiles(sizes, readable, {name: count for name, count in counts.items() if name in readable})
 
 
-def _remove_unneeded(
+def _remove_subject(
     plan: Plan, work: TableSession, place: MaintainedTable, unlisted: _UnlistedFiles, delete: bool
 ) -> UnlistedFiles:
     # The writers of broken files are dead: we hold the lock.
-    broken = [name for name in unlisted.others if name not in unlisted.whole]
-    to_delete = [*unlisted.held, *broken]
-    store = work.store
-    needed = _files_needed(plan, work, place, to_delete)
-    removed = [name for name in to_delete if not any(name in files for files in needed.values())]
-    for name in removed if delete else ():
-        delete_file(store, place.uri, name)
+    broken = [name for name in unlisted.sizes if name not in unlisted.readable]
+    with_subject = unlisted.subject_rows.keys()
+    removed, needed = _remove_unneeded(plan, work, place, [*with_subject, *broken], delete=delete)
     return UnlistedFiles(
         place.name,
-        len(unlisted.others),
-        sum(unlisted.held.values()),
-        tuple(removed),
+        len(unlisted.sizes),
+        sum(unlisted.subject_rows.values()),
+        removed,
         sum(unlisted.sizes[name] for name in removed),
-        {reader: len(files & unlisted.held.keys()) for reader, files in needed.items() if files & unlisted.held.keys()},
+        {reader: len(files & with_subject) for reader, files in needed.items() if files & with_subject},
     )
 
 
-def _files_needed(
-    plan: Plan, work: TableSession, place: MaintainedTable, candidates: Sequence[str]
-) -> dict[str, set[str]]:
-    """By reader: those of the files that it still needs."""
+def _remove_unneeded(
+    plan: Plan, work: TableSession, place: MaintainedTable, names: Sequence[str], *, delete: bool = True
+) -> tuple[tuple[str, ...], dict[str, set[str]]]:
+    """Deletes those of the files that no reader needs. Returns them; and by reader, those that it still needs."""
     needed: dict[str, set[str]] = {}
-    for need in needs(plan, work.table, place, work.store, now_ms()) if candidates else ():
-        files = set(candidates) & files_needed(work.store, place.uri, [need]).keys()
+    for need in needs(plan, work.table, place, work.store, now_ms()) if names else ():
+        files = set(names) & files_needed(work.store, place.uri, [need]).keys()
         needed[need.reader] = needed.get(need.reader, set()) | files
-    return needed
+    removed = tuple(name for name in names if not any(name in files for files in needed.values()))
+    for name in removed if delete else ():
+        delete_file(work.store, place.uri, name)
+    return removed, needed
 
 
 def delete_file(store: Store, uri: str, name: str) -> None:
@@ -205,16 +187,10 @@ def search_current(
 ) -> dict[str, tuple[int, SubjectRows]]:
     """By place: the number of files in its newest version and the subject's rows in them. Changes nothing."""
     places = {}
-    for place, subjects in places_to_search(work.table, work.store, matcher).items():
-        if DeltaLog(work.store, place.uri, place.name).versions():
-            rewrite = Rewrite(spark.newSession(), place.uri)
-            searched = rewrite.find_subject(subject_condition(work.table, subjects, matcher))
-            places[place.name] = (len(searched.names), searched.subject_rows)
+    for place, find in created_places(work, matcher):
+        searched = Rewrite(spark.newSession(), place.uri).find_subject(find)
+        places[place.name] = (len(searched.names), searched.subject_rows)
     return places
-
-
-def _is_log_file(name: str) -> bool:
-    return name.startswith("_delta_log/")
 
 
 # Names in Penstock's own output: its logs, and the states of tables, which quote errors. In a log a name is overwritten
@@ -230,42 +206,38 @@ class OutputSearch:
     files: int = 0
     masked: tuple[str, ...] = ()
     """Logs in which a name was overwritten."""
-    held: tuple[str, ...] = ()
-    """Files that still have a name."""
     foreign_tables: tuple[str, ...] = ()
     """Folders of the lake that belong to no table of the project."""
 
 
-def clean_output(
-    plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Sequence[str], *, mask: bool
-) -> OutputSearch:
-    """`folders` are those of the tables. Names that stay in files are found later by `LakeSearch.everything`."""
+def clean_output(plan: Plan, store: Store, needles: Sequence[NameSearch], folders: Sequence[str]) -> OutputSearch:
+    """`folders` are those of the tables. Names that stay in files are found later by `LakeSearch.search_all`."""
     unambiguous = [needle for needle in needles if needle.is_unambiguous]
     masked: list[str] = []
     files = 0
     for path in _local_files(plan, folders):
         files += 1
         spans = list(_name_spans(path, needles)) if path.suffix == ".log" else []
-        if spans and mask:
+        if spans:
             _overwrite(path, spans)
             masked.append(str(path))
     states = f"{plan.system}/state"
     for name in store.names(states):
-        text = store.read(f"{states}/{name}") if name.endswith(".json") and mask else None
+        text = store.read(f"{states}/{name}") if name.endswith(".json") else None
         if text is not None and any(needle.in_text(text) for needle in unambiguous):
             for needle in unambiguous:
                 text = needle.masked(text)
             store.write(f"{states}/{name}", text)
             masked.append(f"{states}/{name}")
-    return OutputSearch(files, tuple(masked), (), tuple(_foreign_tables(plan, store, folders)))
+    return OutputSearch(files, tuple(masked), tuple(_foreign_tables(plan, store, folders)))
 
 
 def _local_files(plan: Plan, folders: Sequence[str]) -> Iterator[Path]:
     """Files on this machine that belong to no table."""
     starts = [Path(plan.root) / _PENSTOCK_FOLDER]
     if plan.local:
-        starts += [path for path in sorted(Path(plan.lake).glob("*")) if not _overlaps_table(str(path), folders)]
-        starts += [path for path in sorted(Path(plan.lake).glob("*/*")) if not _overlaps_table(str(path), folders)]
+        paths = [*sorted(Path(plan.lake).glob("*")), *sorted(Path(plan.lake).glob("*/*"))]
+        starts += [path for path in paths if not _overlaps_table(str(path), folders)]
     seen: set[Path] = set()
     for start in starts:
         for path in sorted(start.rglob("*")) if start.is_dir() else [start]:

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.erasure.files import (
-    PATIENCE,
-    OutputSearch,
-    clean_output,
-    remove_files,
-    remove_files_with_names,
-    search_current,
-)
+from penstock.erasure.files import OutputSearch, clean_output, remove_files, remove_files_with_names, search_current
 from penstock.erasure.forget_plan import CatchUpReaders, CleanLogs, EraseRows, ProveErasure, RemoveOldFiles
 from penstock.erasure.log_files import clean_log, log_search, remove_attempts, search_log
 from penstock.erasure.readers import catch_up_readers, exclusive_table, skip_last_batch
 from penstock.erasure.request import in_definition, list_unreachable, outdated, undeclared
-from penstock.erasure.rewrite import DELETED, REDACTED, erase, places_to_search
+from penstock.erasure.rewrite import DELETED, REDACTED, erase, paused_table, places_to_search
 from penstock.erasure.search import OWN, LakeSearch, SearchFindings
 from penstock.erasure.text_search import NameSearch
 from penstock.errors import Transient
 from penstock.ledger.delta_log import DeltaLog, RecentLog
-from penstock.maintenance.retention import time_text
 from penstock.maintenance.tables import all_maintained_tables
 from penstock.operations.causes import explain
 from penstock.plan.quarantine import MOVED_ASIDE
 from penstock.spark.session import logs_folder
-from penstock.spec.quantity import counted
-from penstock.storage.locks import acquire_commit
+from penstock.spec.quantity import counted, iso_time, now_ms
 from penstock.tables.subject_columns import SubjectOrders
 from penstock.tables.suppression_list import SuppressionList
 
@@ -47,7 +37,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.plan.subjects import SubjectColumnPlan
     from penstock.storage.stores import Store
-    from penstock.tables.session import TableSession
     from penstock.tables.suppression_list import ForgetOrder
 
 # The result of an erasure, which goes into its certificate: numbers, hashes and places; no names.
@@ -133,7 +122,6 @@ class ErasureResult:
         ]
         problems += [f"{reader.table} {reader.problem}" for reader in self.readers if reader.problem]
         problems += [f"{table}: {reason}" for table, reason in self.outdated.items()]
-        problems += [f"{path} still has a name" for path in self.output_search.held]
         for (table, place), files in self.search.names.items():
             if not (table in self.places and self.places[table].log_left and files[0].startswith("_delta_log/")):
                 problems.append(
@@ -168,16 +156,10 @@ def _files(files: list[str]) -> str:
 
 
 def order_document(order: ForgetOrder) -> dict[str, Any]:
-    return {
-        "id": order.id,
-        "subject": order.subject,
-        "hash": order.hash,
-        "time": time_text(order.time_ms).replace(" ", "T") + "Z",
-    }
+    return {"id": order.id, "subject": order.subject, "hash": order.hash, "time": iso_time(order.time_ms)}
 
 
-# No state is kept between the steps: each finds what is left to do, so that a killed command is simply run again, and
-# a finished step finds nothing.
+# A killed command is simply run again: a finished step finds nothing to do.
 #
 # The order goes on the suppression list first: from then on, whatever is read leaves the subject out. Then rows are
 # erased from the top down, readers move past that, old files go, logs are cleaned; a last search of everything proves
@@ -198,9 +180,8 @@ def run_forget(
     tell("", "names are added to the suppression list")
     suppression_list = SuppressionList(plan.forget, store)
     orders = tuple(suppression_list.add(name.subject, name.value) for name in planned.names)
-    return Erasure(
-        spark, plan, store, planned, SubjectOrders(suppression_list.key, orders), run, tell, patience
-    ).run_steps()
+    matcher = SubjectOrders(suppression_list.key, orders)
+    return Erasure(spark, plan, store, planned, matcher, run, tell, patience).run_steps()
 
 
 class Erasure:
@@ -219,7 +200,7 @@ class Erasure:
         self._planned, self._matcher, self._run, self._tell, self._patience = planned, matcher, run, tell, patience
         needles = [NameSearch(name.subject, name.value) for name in planned.names]
         self._search = LakeSearch(spark, plan, store, needles, planned.not_names)
-        self.result = ErasureResult(uuid.uuid4().hex[:12], matcher.orders, _now_ms(), not_names=planned.not_names)
+        self.result = ErasureResult(uuid.uuid4().hex[:12], matcher.orders, now_ms(), not_names=planned.not_names)
         for table in planned.tables:
             for place, subjects in places_to_search(table, store, matcher).items():
                 where = tuple(_describe_column(column) for subject in subjects for column in subjects[subject])
@@ -241,7 +222,7 @@ class Erasure:
         self.result.outdated = outdated(self._plan, self._planned.tables)
         self.result.undeclared = undeclared(self._plan, self._matcher.orders)
         self._for_each_table("", self._collect_commits, self._planned.created)
-        self.result.ended_ms = _now_ms()
+        self.result.ended_ms = now_ms()
         return self.result
 
     def _run_step(self, step: ErasureStep) -> None:
@@ -249,7 +230,9 @@ class Erasure:
             case EraseRows(tables):
                 self._for_each_table("rows are erased", self._erase, tables)
             case CatchUpReaders():
-                self._catch_up_readers()
+                self.result.readers = catch_up_readers(
+                    self._spark, self._plan, self._store, self._run, self._tell, self._patience
+                )
             case RemoveOldFiles(declared, tables):
                 self._for_each_table("files are read", self._files, declared)
                 self._for_each_table("files are searched", self._remove_named_files, tables)
@@ -295,11 +278,6 @@ class Erasure:
                 place_done.files += len(erased.subject_rows.files)
                 place_done.redacted = erased.redacted
 
-    def _catch_up_readers(self) -> None:
-        self.result.readers = catch_up_readers(
-            self._spark, self._plan, self._store, self._run, self._tell, self._patience
-        )
-
     def _files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             for unlisted in remove_files(self._plan, work, self._matcher, delete=True):
@@ -324,8 +302,7 @@ class Erasure:
                 try:
                     skip_last_batch(self._spark, self._plan, table, self._store)
                 except Exception as error:
-                    problem = self._explain(error, table).message
-                    self._tell(table.name, problem)
+                    self._tell(table.name, self._explain(error, table).message)
 
     def _remove_named_files(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
@@ -351,28 +328,20 @@ class Erasure:
     def _clean_log(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
             if self._plan.local:
-                self._remove_log_attempts(work)
+                with paused_table(work):
+                    for known_table in self._created_places(table):
+                        if known_table.kind != "files":  # those are written without the lock
+                            remove_attempts(work.store, known_table, alone=True)
             for known_table in self._created_places(table):
                 log_names = log_search(self._spark, self._search, work.store, known_table)
                 result = clean_log(self._spark, self._search, work.store, known_table, log_names)
                 self.result.places[known_table.name].log_rewritten += result.rewritten
                 self.result.places[known_table.name].log_removed += result.removed
 
-    def _remove_log_attempts(self, work: TableSession) -> None:
-        acquire_commit(work.lock, work.table.name, patience=PATIENCE)
-        try:
-            for known_table in self._created_places(work.table):
-                if known_table.kind != "files":  # those are written without the lock
-                    remove_attempts(work.store, known_table, alone=True)
-        finally:
-            work.lock.release()
-
     def _clean_other_files(self) -> None:
         self._tell("", "logs and states are searched")
         folders = [place.uri for table in self._plan.tables for place in all_maintained_tables(table, self._store)]
-        self.result.output_search = clean_output(
-            self._plan, self._store, self._search.name_searches, folders, mask=True
-        )
+        self.result.output_search = clean_output(self._plan, self._store, self._search.name_searches, folders)
 
     def _prove(self, table: TablePlan) -> None:
         with exclusive_table(self._spark, self._plan, table) as work:
@@ -393,10 +362,9 @@ class Erasure:
     def _prove_everything(self) -> None:
         self._tell("", "the proof: every file of the lake is searched")
         lake = self._plan.lake
-        folders = [str(Path(self._plan.root) / OWN)]
-        roots = [lake, *(known.uri for known in self._search.tables if not known.uri.startswith(f"{lake}/"))]
+        folders = [*(known.uri for known in self._search.tables), str(Path(self._plan.root) / OWN)]
         self.result.search = self._search.search_all(
-            [*roots, *(uri for uri in folders if not uri.startswith(f"{lake}/"))]
+            [lake, *(folder for folder in folders if not folder.startswith(f"{lake}/"))]
         )
 
     def _can_retry(self) -> bool:
@@ -412,22 +380,15 @@ class Erasure:
             place_done.commits = []
             for commit in RecentLog(self._store, place.uri, place.ledger).backwards():
                 entry = commit.entry
-                if (
-                    entry is None
-                    or entry.kind != "forget"
-                    or not any(order_id in (entry.note or "") for order_id in ids)
-                ):
+                if entry is None or entry.kind != "forget" or not commit.changes:
                     continue
-                counts = [entry.changed.get(name, 0) for name in (DELETED, REDACTED)]
-                if commit.changes:
+                if any(order_id in (entry.note or "") for order_id in ids):
+                    deleted, redacted = (entry.changed.get(name, 0) for name in (DELETED, REDACTED))
+                    rows = deleted + redacted
                     place_done.commits.insert(
-                        0, ErasureCommit(commit.version, commit.timestamp_ms, sum(counts), bool(counts[1]))
+                        0, ErasureCommit(commit.version, commit.timestamp_ms, rows, bool(redacted))
                     )
 
 
 def _describe_column(place: SubjectColumnPlan) -> str:
     return place.column if place.path is None else f"{place.path} of {place.column}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -196,9 +196,7 @@ def _downstream(plan: Plan, changed: set[str]) -> list[TablePlan]:
 
 
 def _starts_over(table: TablePlan) -> bool:
-    if table.stream is not None:
-        return True
-    return table.aggregate is not None and table.aggregate.emit == "final"
+    return table.stream is not None or (table.aggregate is not None and table.aggregate.emit == "final")
 
 
 def document(preview: ForgetPreview) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -37,7 +37,6 @@ _TEMPORARY = ".forget-"
 
 @dataclass(frozen=True)
 class LogSearchResult:
-    place: str
     files: int = 0
     """Files that were read."""
     files_with_names: tuple[str, ...] = ()
@@ -65,7 +64,7 @@ def search_log(
 ) -> LogSearchResult:
     """Finds the log files with names. With `outdated`, an old checkpoint counts if the name, or a number with the same
     digits, is in its statistics at all: it has the statistics of files that are in no version any more."""
-    log_files = dict(_log_files(store, table))
+    log_files = _log_files(store, table)
     searched = search.search_files(
         {f"{table.uri}/_delta_log/{name}": file for name, file in log_files.items() if name.endswith(".parquet")}
     )
@@ -73,7 +72,8 @@ def search_log(
     for name in log_files:
         file_seen = searched.get(f"{table.uri}/_delta_log/{name}")
         if file_seen is not None:
-            is_outdated = outdated and _has_later_commit(name, log_files)
+            version = _checkpoint_version(name)
+            is_outdated = outdated and version is not None and f"{version + 1:020d}.json" in log_files
             has_name = any(
                 search.holds(table, hit, log=True) or (is_outdated and search.in_bounds(hit)) for hit in file_seen.hits
             )
@@ -81,7 +81,7 @@ def search_log(
             has_name = _text_has_name(store.read(f"{table.uri}/_delta_log/{name}"), sought)
         if has_name:
             with_names.append(name)
-    return LogSearchResult(table.name, len(log_files), tuple(with_names))
+    return LogSearchResult(len(log_files), tuple(with_names))
 
 
 def clean_log(
@@ -109,7 +109,7 @@ def clean_log(
             if cleaned is not None:
                 _replace(store, f"{folder}/{name}", cleaned)
                 rewritten += 1
-    return LogSearchResult(table.name, result.files, result.files_with_names, rewritten, removed)
+    return replace(result, rewritten=rewritten, removed=removed)
 
 
 def remove_attempts(store: Store, table: KnownTable, *, alone: bool = False) -> None:
@@ -130,14 +130,13 @@ def _write_clean_checkpoint(
     """Writes a new checkpoint and returns its files. For a week a checkpoint lists removed files with their partition
     folders; if those have a name, the entries of files that no longer exist are dropped: nothing needs them."""
     folder = f"{table.uri}/_delta_log"
-    before = dict(_log_files(store, table))
+    before = _log_files(store, table)
     version = checkpoint(spark.newSession(), table.uri)
-    after = dict(_log_files(store, table))
+    after = _log_files(store, table)
     checkpoint_files = [
         name
         for name in after
-        if _CHECKPOINT.fullmatch(name)
-        and (name not in before or after[name] != before[name] or _is_checkpoint_of(name, version))
+        if _CHECKPOINT.fullmatch(name) and (after[name] != before.get(name) or _checkpoint_version(name) == version)
     ]
     searched = search.search_files(
         {f"{folder}/{name}": after[name] for name in checkpoint_files if name.endswith(".parquet")}
@@ -148,15 +147,9 @@ def _write_clean_checkpoint(
     return checkpoint_files
 
 
-def _has_later_commit(name: str, log_files: Collection[str]) -> bool:
-    """Whether the file is a checkpoint with commits after it."""
+def _checkpoint_version(name: str) -> int | None:
     checkpoint_name = _CLASSIC.fullmatch(name)
-    return checkpoint_name is not None and f"{int(checkpoint_name[1]) + 1:020d}.json" in log_files
-
-
-def _is_checkpoint_of(name: str, version: int) -> bool:
-    checkpoint_name = _CLASSIC.fullmatch(name)
-    return checkpoint_name is not None and int(checkpoint_name[1]) == version
+    return None if checkpoint_name is None else int(checkpoint_name[1])
 
 
 def _drop_missing_files(spark: SparkSession, store: Store, path: str, existing: Collection[str]) -> None:
@@ -190,10 +183,9 @@ def _copy_object(spark: SparkSession, written: str, path: str) -> None:
     jvm.org.apache.hadoop.fs.FileUtil.copy(files, source, files, target, False, True, settings)
 
 
-def _log_files(store: Store, table: KnownTable) -> Iterator[tuple[str, StoredFile]]:
-    for name, file in sorted(store.listing(f"{table.uri}/_delta_log").items()):
-        if not any(part.startswith(".") for part in name.split("/")):
-            yield name, file
+def _log_files(store: Store, table: KnownTable) -> dict[str, StoredFile]:
+    listing = sorted(store.listing(f"{table.uri}/_delta_log").items())
+    return {name: file for name, file in listing if not any(part.startswith(".") for part in name.split("/"))}
 
 
 def _text_has_name(text: str | None, sought: LogNames) -> bool:

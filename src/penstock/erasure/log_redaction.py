@@ -105,10 +105,9 @@ def parse_json(text: str) -> Any:
 
 def is_about_active_file(action: Any, sought: LogNames) -> bool:
     """Whether an action of the log is about a file of the newest version."""
-    file_action = (
-        next((action[kind] for kind in _ACTIONS if kind in action), action) if isinstance(action, dict) else None
-    )
-    return isinstance(file_action, dict) and unquote(str(file_action.get("path"))) in sought.active
+    if isinstance(action, dict):
+        action = next((action[kind] for kind in _ACTIONS if kind in action), action)
+    return isinstance(action, dict) and unquote(str(action.get("path"))) in sought.active
 
 
 def contains_name(text: str, sought: LogNames) -> bool:
@@ -150,12 +149,9 @@ def _clean_line(line: str, sought: LogNames) -> str | None:
             continue
         if file_action.get("stats") and _name_in_bounds(file_action["stats"], sought, of_others=is_active):
             file_action["stats"] = without_bounds(file_action["stats"])
-        if (
-            unquote(str(file_action.get("path"))) not in sought.existing_files
-        ):  # every action about the file gets the same path
-            file_action["path"] = "/".join(
-                _mask_folder(folder, sought) for folder in str(file_action.get("path")).split("/")
-            )
+        path = str(file_action.get("path"))
+        if unquote(path) not in sought.existing_files:  # every action about the file gets the same path
+            file_action["path"] = "/".join(_mask_folder(folder, sought) for folder in path.split("/"))
             values = file_action.get("partitionValues") or {}
             values.update({name: None for name, value in values.items() if _mask(value, sought) != value})
     info = action.get("commitInfo")
@@ -190,15 +186,9 @@ def _mask(value: Any, sought: LogNames) -> Any:
     if not isinstance(value, str):
         return value
     for needle in sought.name_searches:
-        if any(
-            sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.other_names)
-            for sighting in needle.sightings(value)
-        ):
+        if needle.in_text(value, sought.other_names):
             value = needle.masked(value)
-            if any(
-                sighting.kind not in (NUMBER, PREFIX) and not sighting.within(sought.other_names)
-                for sighting in needle.sightings(value)
-            ):
+            if needle.in_text(value, sought.other_names):
                 value = MASK.decode()  # in a notation in which its start cannot be determined
     return value
 

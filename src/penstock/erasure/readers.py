@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.erasure.rewrite import PATIENCE
 from penstock.errors import LockHeld, PenstockError, UsageError
 from penstock.ledger.checkpoint import checkpoint_folder, read_checkpoint
 from penstock.ledger.delta_log import RecentLog
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.head import LedgerHead
+    from penstock.operations.steps import Tell
     from penstock.plan.model import Plan
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
@@ -50,12 +52,7 @@ def state_predates_erasure(table: TablePlan, source: DeltaSource, store: Store) 
 
 
 def rebuild_from_start(
-    spark: SparkSession,
-    plan: Plan,
-    table: TablePlan,
-    source: DeltaSource,
-    store: Store,
-    tell: Callable[[str, str], None],
+    spark: SparkSession, plan: Plan, table: TablePlan, source: DeltaSource, store: Store, tell: Tell
 ) -> None:
     """Empties the table, lets it read its sources from their start, and deletes its old state. Refused while a runner
     works on it, and if it was configured to begin later than at the start: rows would be missing."""
@@ -83,7 +80,6 @@ def rebuild_from_start(
 # is in no version is not about to enter one.
 
 
-PATIENCE = 600.0
 _POLL_SECONDS = 0.5
 
 
@@ -105,14 +101,10 @@ def exclusive_table(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterat
             return
 
 
-# Readers are brought past the versions in which rows were erased, so that nobody needs the files that hold those rows.
-#
-# Those that another process runs get there by themselves; all others are run here, as `penstock run --once` would.
+# Readers that another process runs get there by themselves; all others are run here, as `penstock run --once` would.
 # Groups are computed again by their own next batch. Closed windows and tables on Spark's state are rebuilt.
 
 
-Tell = Callable[[str, str], None]
-"""Reports a table and what is being done with it."""
 Run = Callable[[TablePlan], PenstockError | None]
 """Runs a table up to the current end of its sources; returns the error if that failed."""
 NOTE = "forget: nothing from before it is read again"

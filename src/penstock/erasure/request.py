@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from unicodedata import normalize
 
+from penstock.erasure.text_search import normal_forms
 from penstock.errors import UsageError
-from penstock.maintenance.tables import maintained_tables
+from penstock.maintenance.tables import all_maintained_tables
 from penstock.plan.quarantine import subjects_in_input
 from penstock.spec.base_model import did_you_mean
 from penstock.spec.load import FILE
@@ -19,6 +19,7 @@ from penstock.storage.locks import holder, lock_path, owner
 if TYPE_CHECKING:
     from penstock.erasure.text_search import NameSearch
     from penstock.plan.model import Plan, TablePlan
+    from penstock.storage.stores import Store
     from penstock.tables.suppression_list import ForgetOrder
 
 # Names come as KEY=VALUE arguments or as a file of such lines. No message repeats a value: it is a name.
@@ -35,7 +36,7 @@ class Name:
 
 def names(plan: Plan, arguments: Sequence[str], file_text: str | None, file_name: str) -> list[Name]:
     """The names without duplicates. `file_text` is the content of the file `file_name`. Raises UsageError."""
-    subjects = subjects_of(plan)
+    subjects = list(dict.fromkeys(subject for table in plan.tables for subject in table.subjects))
     if not subjects:
         raise UsageError(
             "no table of this project says where it holds subjects, so nobody can be found",
@@ -52,20 +53,14 @@ def names(plan: Plan, arguments: Sequence[str], file_text: str | None, file_name
     if not entries:
         raise UsageError("nobody is named", hint=f"{_EXAMPLE}, or --subjects FILE with one KEY=VALUE a line")
     parsed = (_parse_name(origin, text, subjects) for origin, text in entries)
-    return list(dict.fromkeys(form for name in parsed for form in _normal_forms(name)))
+    return list(dict.fromkeys(Name(name.subject, form) for name in parsed for form in normal_forms(name.value)))
 
 
-def _normal_forms(name: Name) -> list[Name]:
-    """The name as written and in both Unicode normal forms: they look alike but differ in their bytes."""
-    forms = dict.fromkeys([name.value, normalize("NFC", name.value), normalize("NFD", name.value)])
-    return [Name(name.subject, value) for value in forms]
-
-
-def known_places(plan: Plan, exceptions: Sequence[str]) -> list[str]:
-    """Checks the values of --not-a-name: TABLE.COLUMN, of tables of the project and their quarantines."""
-    place_names = [place.name for table in plan.tables for place in maintained_tables(table)]
+def known_places(plan: Plan, store: Store, exceptions: Sequence[str]) -> list[str]:
+    """Checks the values of --not-a-name: TABLE.COLUMN, of any place that is searched (`search.lake_tables`)."""
+    places = [place for table in plan.tables for place in all_maintained_tables(table, store)] if exceptions else []
     for exception in exceptions:
-        if not any(exception.casefold().startswith(f"{place_name}.".casefold()) for place_name in place_names):
+        if not any(exception.casefold().startswith(f"{place.name}.".casefold()) for place in places):
             raise UsageError(
                 f"--not-a-name {exception}: this is not TABLE.COLUMN of a table of the project",
                 hint="write it as the answer of the last `penstock forget` has it, silver.orders.quantity",
@@ -73,16 +68,12 @@ def known_places(plan: Plan, exceptions: Sequence[str]) -> list[str]:
     return list(exceptions)
 
 
-def subjects_of(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(subject for table in plan.tables for subject in table.subjects))
-
-
 def _lines(text: str) -> list[tuple[int, str]]:
     numbered = ((number, line.strip()) for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1))
     return [(number, line) for number, line in numbered if line and not line.startswith("#")]
 
 
-def _parse_name(origin: str, text: str, subjects: Iterable[str]) -> Name:
+def _parse_name(origin: str, text: str, subjects: Sequence[str]) -> Name:
     subject, equals, value = text.partition("=")
     subject, value = subject.strip(), value.strip()
     if not equals:
@@ -90,7 +81,7 @@ def _parse_name(origin: str, text: str, subjects: Iterable[str]) -> Name:
     if subject not in subjects:
         raise UsageError(
             f"{origin}: no table has a subject '{subject}'",
-            hint=did_you_mean(subject, list(subjects)) or f"the project knows {', '.join(subjects)}",
+            hint=did_you_mean(subject, subjects) or f"the project knows {', '.join(subjects)}",
         )
     if not value:
         raise UsageError(f"{origin}: there is nothing after {subject}=", hint=_EXAMPLE)
@@ -147,12 +138,11 @@ def in_definition(plan: Plan, name_searches: Sequence[NameSearch]) -> list[str]:
 def undeclared(plan: Plan, orders: Sequence[ForgetOrder]) -> tuple[str, ...]:
     """Tables that read rows with such names and do not declare where they hold them themselves."""
     subjects = {order.subject for order in orders}
-    return tuple(table.name for table in plan.tables if _lacks_declaration(table, subjects))
-
-
-def _lacks_declaration(table: TablePlan, subjects: set[str]) -> bool:
-    undeclared_subjects = subjects & set(subjects_in_input(table).subjects) - set(table.subjects)
-    return bool(undeclared_subjects) and table.sink is None
+    return tuple(
+        table.name
+        for table in plan.tables
+        if table.sink is None and subjects & set(subjects_in_input(table).subjects) - set(table.subjects)
+    )
 
 
 # Runners that started before the project file last changed may not know where tables hold names, and would land again

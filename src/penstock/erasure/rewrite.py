@@ -1,8 +1,10 @@
-"""Rewrites every file that holds a data subject's rows: one commit per table, with its ledger entry."""
+"""Rewrites every file that holds a data subject's rows: one commit per table, with its ledger entry. It is the Python
+side of Erase.java."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
     from penstock.tables.subject_columns import SubjectOrders
-
-# The files of a table that hold a subject are rewritten without it in one commit: the Python side of Erase.java.
-
 
 Find = Callable[[DataFrame], Column | None]
 """Takes rows and returns the condition for those of a wanted subject; None if none can be."""
@@ -165,14 +164,24 @@ def _count_by_file(rows: DataFrame, find: Find) -> dict[str, int]:
 DELETED, REDACTED, OF_QUARANTINE, QUARANTINE_AT = "deleted", "redacted", "rejected", "quarantine"
 """Keys in an entry's `changed`: rows deleted, rows redacted, rows deleted from the quarantine, and the version that the
 quarantine had before."""
-_PATIENCE = 600.0
+PATIENCE = 600.0
+"""How many seconds to wait for a batch, a replay or maintenance of a table."""
+
+
+@contextmanager
+def paused_table(work: TableSession) -> Iterator[None]:
+    """Holds the table's commit lock: its batches wait."""
+    acquire_commit(work.lock, work.table.name, patience=PATIENCE)
+    try:
+        yield
+    finally:
+        work.lock.release()
 
 
 @dataclass(frozen=True)
 class Erased:
     place: str
     """The table, or its quarantine."""
-    uri: str
     subject_rows: SubjectRows
     version: int | None = None
     """Version of the commit; None if there was nothing to do."""
@@ -206,29 +215,31 @@ def places_to_search(table: TablePlan, store: Store, matcher: SubjectOrders) -> 
     return {place: subjects for place, subjects in subjects_by_place.items() if ordered & set(subjects)}
 
 
+def created_places(work: TableSession, matcher: SubjectOrders) -> Iterator[tuple[MaintainedTable, Find]]:
+    """Those of the places to search that exist, with the condition for the subject's rows."""
+    for place, subjects in places_to_search(work.table, work.store, matcher).items():
+        if DeltaLog(work.store, place.uri, place.name).versions():
+            yield place, subject_condition(work.table, subjects, matcher)
+
+
 def erase(work: TableSession, matcher: SubjectOrders, note: str) -> list[Erased]:
     """Reads the table before its batches have to wait; under the lock it reads only files that are new since."""
     earlier = {target.place: target.rewrite.find_subject(target.find) for target in _targets(work, matcher)}
-    acquire_commit(work.lock, work.table.name, patience=_PATIENCE)
-    try:
+    with paused_table(work):
         hits = [
             (target, target.rewrite.find_subject(target.find, earlier.get(target.place)).subject_rows)
             for target in _targets(work, matcher)
         ]
         if all(subject_rows.nothing for _, subject_rows in hits):
             return [
-                Erased(target.place, target.uri, subject_rows, redacted=target.redact is not None)
-                for target, subject_rows in hits
+                Erased(target.place, subject_rows, redacted=target.redact is not None) for target, subject_rows in hits
             ]
         return _commit_all(work, hits, note)
-    finally:
-        work.lock.release()
 
 
 @dataclass(frozen=True)
 class _Target:
     place: str
-    uri: str
     rewrite: Rewrite
     find: Find
     redact: Redact | None
@@ -237,34 +248,23 @@ class _Target:
 
 def _targets(work: TableSession, matcher: SubjectOrders) -> list[_Target]:
     targets = []
-    table = work.table
-    for place, subjects in places_to_search(table, work.store, matcher).items():
-        log = DeltaLog(work.store, place.uri, place.ledger)
-        if log.versions():
-            rewrite = Rewrite(work.spark.newSession(), place.uri)
-            find, redact = (
-                subject_condition(table, subjects, matcher),
-                redaction(table) if place.kind == "table" else None,
-            )
-            targets.append(_Target(place.name, place.uri, rewrite, find, redact, log))
+    for place, find in created_places(work, matcher):
+        rewrite, log = Rewrite(work.spark.newSession(), place.uri), DeltaLog(work.store, place.uri, place.ledger)
+        redact = redaction(work.table) if place.kind == "table" else None
+        targets.append(_Target(place.name, rewrite, find, redact, log))
     return targets
 
 
 def _commit_all(work: TableSession, hits: list[tuple[_Target, SubjectRows]], note: str) -> list[Erased]:
     table, head = work.table, _ledger_head(work)
     erased: list[Erased] = []
-    quarantine_name = quarantine_of(table.name, table.uri).table
-    quarantine_hit = next(
-        ((candidate, subject_rows) for candidate, subject_rows in hits if candidate.place == quarantine_name), None
-    )
-    table_hit = next(
-        ((candidate, subject_rows) for candidate, subject_rows in hits if candidate.place == table.name), None
-    )
-    rejected = quarantine_hit[1].rows if quarantine_hit is not None else 0
+    by_place = {target.place: (target, subject_rows) for target, subject_rows in hits}
     quarantine_changes: dict[str, int] = {}
-    if quarantine_hit is not None and rejected and not _already_counted(work, head, quarantine_hit[0]):
-        quarantine_changes = {OF_QUARANTINE: rejected, QUARANTINE_AT: quarantine_hit[0].rewrite.version}
-    if table_hit is not None:
+    if (quarantine_hit := by_place.get(quarantine_of(table.name, table.uri).table)) is not None:
+        target, subject_rows = quarantine_hit
+        if subject_rows.rows and not _already_counted(work, head, target):
+            quarantine_changes = {OF_QUARANTINE: subject_rows.rows, QUARANTINE_AT: target.rewrite.version}
+    if (table_hit := by_place.get(table.name)) is not None:
         target, subject_rows = table_hit
         version = None
         if not subject_rows.nothing:
@@ -273,7 +273,7 @@ def _commit_all(work: TableSession, hits: list[tuple[_Target, SubjectRows]], not
             version = target.rewrite.commit(subject_rows, target.find, entry, target.redact)
             must_confirm(head, work.log, entry)
             quarantine_changes = {}
-        erased.append(Erased(target.place, target.uri, subject_rows, version, target.redact is not None))
+        erased.append(Erased(target.place, subject_rows, version, target.redact is not None))
     if quarantine_changes:
         entry = _forget_entry(table, head, note, {DELETED: 0, **quarantine_changes})
         append_entry(work.spark, table.uri, entry)
@@ -286,13 +286,13 @@ def _commit_all(work: TableSession, hits: list[tuple[_Target, SubjectRows]], not
             target_head = read_head(target.log)
             assert target_head is not None
             counts = replace(target_head.counts, total=target_head.counts.total - subject_rows.rows)
+            changes = {DELETED: subject_rows.rows}
             entry = replace(
-                target_head.carry_entry, kind="forget", counts=counts, note=note, changed={DELETED: subject_rows.rows}
+                target_head.carry_entry, kind="forget", counts=counts, note=note, changed=changes, pending={}
             )
-            entry = replace(entry, pending={})
             version = target.rewrite.commit(subject_rows, target.find, entry, None)
             must_confirm(target_head, target.log, entry)
-        erased.append(Erased(target.place, target.uri, subject_rows, version))
+        erased.append(Erased(target.place, subject_rows, version))
     return erased
 
 

@@ -23,6 +23,7 @@ from penstock.erasure.text_search import NUMBER, PREFIX, Sighting, variants
 from penstock.maintenance.tables import all_maintained_tables
 from penstock.plan.quarantine import subjects_in_quarantine
 from penstock.spark.jvm import java_session, jvm_of
+from penstock.storage.stores import LocalStore
 from penstock.tables.subject_columns import steps
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ FORMS = (
 )
 OWN = ".penstock"
 _LOG = "_delta_log/"
-_PARQUET = ".parquet"
-_BINARY = (".delta", ".snapshot", ".changelog", ".zip", ".sst", ".gz", ".zst", ".lz4")
+_BINARY = (".parquet", ".delta", ".snapshot", ".changelog", ".zip", ".sst", ".gz", ".zst", ".lz4")
 _COMPRESSED = (b"\x1f\x8b", b"LZ4Block", b"PK\x03\x04", b"\x28\xb5\x2f\xfd")
 _NOT_ROWS = ("topic", "_source.topic")
 _CHUNK_SIZE = 5000
@@ -194,7 +194,8 @@ class LakeSearch:
         for file_seen in by_name.values():
             for hit in file_seen.hits:
                 subject = self.name_searches[hit.name].subject
-                if self._is_declared(table, subject, hit) and not hit.sighting.alone and _is_text(hit):
+                is_text = hit.sighting.is_name() and bool(hit.sighting.text)
+                if self._is_declared(table, subject, hit) and not hit.sighting.alone and is_text:
                     self.others.add(hit.sighting.text)
         return by_name
 
@@ -204,17 +205,16 @@ class LakeSearch:
     def holds(self, table: KnownTable, hit: NameSighting, *, log: bool = False) -> bool:
         """Whether the hit is the name; else it is a number with the same digits, or another subject's name."""
         needle, place = self.name_searches[hit.name], f".{hit.place}"
+        statistics = STATISTICS.search(place) if log else None
         if hit.sighting.kind == NUMBER:
-            statistics = STATISTICS.search(place) if log else None
             column = statistics[1] if statistics is not None else hit.column
             return (not log or statistics is not None) and column.casefold() in table.numbers.get(needle.subject, ())
         if hit.sighting.kind == PREFIX:
-            bound = log and STATISTICS.search(place) is not None and hit.sighting.offset == 0
-            return bound and (table.uri, hit.name) not in self._shared_prefixes
+            is_bound = statistics is not None and hit.sighting.offset == 0
+            return is_bound and (table.uri, hit.name) not in self._shared_prefixes
         if hit.sighting.within(self.others):
             return False
-        column = STATISTICS.search(place) if log else None
-        if column is not None and column[1].casefold() in self.excepted_in(table):
+        if statistics is not None and statistics[1].casefold() in self.excepted_in(table):
             return False
         if needle.plain and log and place.endswith(".path"):
             before, after = hit.sighting.text[: hit.sighting.offset], hit.sighting.text[hit.sighting.offset :]
@@ -250,20 +250,20 @@ class LakeSearch:
         findings = SearchFindings()
         files: list[tuple[str, str, StoredFile]] = []
         for root in roots:
-            store = self._store if "://" in root or "://" not in self._plan.lake else None
-            listed = store.listing(root) if store is not None else _listing(root)
+            store = self._store if "://" in root or "://" not in self._plan.lake else LocalStore()
+            listed = store.listing(root)
             files += [(root, name, file) for name, file in listed.items()]
             for name in {*listed, *_folders(root, findings.unreadable)}:
                 if self._path_has_name(root, name):
                     self._add_name(findings, root, name, "its own name, or that of its folder")
-        heavy = {f"{root}/{name}": file for root, name, file in files if self._is_heavy(f"{root}/{name}")}
+        by_path = {f"{root}/{name}": file for root, name, file in files}
+        heavy = {path: file for path, file in by_path.items() if path.endswith(_BINARY)}
         for table in self.tables:
             own_files = {name: file for name, file in heavy.items() if name.startswith(f"{table.uri}/")}
             active = {name[len(table.uri) + 1 :]: file for name, file in own_files.items() if f"/{_LOG}" not in name}
             self.search_table(table, active, active)
-        light = {f"{root}/{name}": file for root, name, file in files if f"{root}/{name}" not in heavy}
-        texts = {path: self._search_text(path, file) for path, file in light.items()}
-        binary = {path: light[path] for path, file_seen in texts.items() if file_seen is None}
+        texts = {path: self._search_text(path, file) for path, file in by_path.items() if path not in heavy}
+        binary = {path: by_path[path] for path, file_seen in texts.items() if file_seen is None}
         searched = self._search_settled({**heavy, **binary})
         for root, name, file in files:
             file_seen = texts.get(f"{root}/{name}") or searched[f"{root}/{name}"]
@@ -282,8 +282,8 @@ class LakeSearch:
         in_log = table is not None and path.startswith(f"{table.uri}/{_LOG}")
         for hit in file_seen.hits:
             if table is None:
-                is_name = hit.sighting.kind not in (NUMBER, PREFIX) and not hit.sighting.within(self.others)
-                is_name = is_name and (not self.name_searches[hit.name].plain or path.endswith((_PARQUET, *_BINARY)))
+                is_name = hit.sighting.is_name(self.others)
+                is_name = is_name and (self.name_searches[hit.name].is_unambiguous or path.endswith(_BINARY))
             else:
                 is_name = self.holds(table, hit, log=in_log)
             if is_name:
@@ -314,7 +314,7 @@ class LakeSearch:
         table = self.table_of(f"{root}/{name}")
         masked_name = name if table is None else f"{root}/{name}"[len(table.uri) + 1 :]
         for needle in self.name_searches:
-            if any(sighting.kind not in (NUMBER, PREFIX) for sighting in needle.sightings(masked_name)):
+            if needle.in_text(masked_name):
                 masked_name = needle.masked(masked_name) if needle.masked(masked_name) != masked_name else "…"
         return table.name if table is not None else root, masked_name
 
@@ -322,22 +322,15 @@ class LakeSearch:
         tables = [table for table in self.tables if path.startswith(f"{table.uri}/")]
         return max(tables, key=lambda table: len(table.uri), default=None)
 
-    def _is_heavy(self, path: str) -> bool:
-        return path.endswith((_PARQUET, *_BINARY))
-
     def _path_has_name(self, root: str, name: str) -> bool:
         table = self.table_of(f"{root}/{name}")
         excepted = self.excepted_in(table) if table is not None else frozenset()
-        for part in name.split("/"):
-            column, _, value = part.partition("=")
-            if column.casefold() in excepted:
-                continue
-            for needle in self.name_searches:
-                text = part if needle.is_unambiguous else value
-                for sighting in needle.sightings(text) if text else ():
-                    if sighting.kind not in (NUMBER, PREFIX) and not sighting.within(self.others):
-                        return True
-        return False
+        return any(
+            needle.in_text(part if needle.is_unambiguous else part.partition("=")[2], self.others)
+            for part in name.split("/")
+            if part.partition("=")[0].casefold() not in excepted
+            for needle in self.name_searches
+        )
 
     def _search_text(self, path: str, file: StoredFile) -> FileSeen | None:
         """None if the file is not text."""
@@ -392,28 +385,14 @@ class LakeSearch:
                         yield NameSighting(index, "", place, 1, sighting)
 
 
-def _is_text(hit: NameSighting) -> bool:
-    return hit.sighting.kind not in (NUMBER, PREFIX) and bool(hit.sighting.text)
-
-
 def _parse_file_seen(document: dict[str, Any]) -> FileSeen:
+    def sighting(hit: dict[str, Any]) -> Sighting:
+        return Sighting(hit["kind"], hit["alone"], hit["around"], hit["at"])
+
     hits = tuple(
-        NameSighting(
-            hit["name"],
-            hit["column"],
-            hit["path"],
-            hit["count"],
-            Sighting(hit["kind"], hit["alone"], hit["around"], hit["at"]),
-        )
-        for hit in document["hits"]
+        NameSighting(hit["name"], hit["column"], hit["path"], hit["count"], sighting(hit)) for hit in document["hits"]
     )
     return FileSeen(document["file"], document["bytes"], document.get("trouble"), hits)
-
-
-def _listing(root: str) -> dict[str, StoredFile]:
-    from penstock.storage.stores import LocalStore
-
-    return LocalStore().listing(root)
 
 
 def _folders(root: str, unreadable: list[str]) -> Iterator[str]:

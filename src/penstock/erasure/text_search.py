@@ -48,6 +48,10 @@ class Sighting:
     offset: int = 0
     """Offset in `around` at which it begins."""
 
+    def is_name(self, others: Iterable[str] = ()) -> bool:
+        """Whether it is a name as it is written, and not part of one of `others`."""
+        return self.kind not in (NUMBER, PREFIX) and not self.within(others)
+
     def within(self, others: Iterable[str]) -> bool:
         """Whether it is part of one of these names, which belong to other subjects."""
         return any(
@@ -62,21 +66,18 @@ class NameSearch:
         self.subject, self.value = subject, value
         digits = re.fullmatch(r"[0-9.\-]+", value) is not None
         self.plain = digits or len(value) < _MIN_LENGTH
+        self.is_unambiguous = not self.plain
+        """It can stand for nothing else."""
         self.is_short_number = digits and len(value) < _MIN_DIGITS
-        self.number = _parse_number(value)
-        written = _normal_forms(value)
-        self._words = written | {form.replace(" ", "+") for form in written}
+        self.is_number = _is_number(value)
+        written = normal_forms(value)
+        self._words = {*written, *(form.replace(" ", "+") for form in written)}
         self._encoded_forms = _encodings(value)
         self._prefix = value[:STATISTICS_PREFIX] if len(value) > STATISTICS_PREFIX else None
         forms = sorted(_spellings(written), key=len, reverse=True)
         self._text_pattern = re.compile(_word_pattern(forms))
         self._bytes_pattern = re.compile(_word_pattern(forms).encode())
         self.longest = max(len(form.encode()) for form in forms) + 2
-
-    @property
-    def is_unambiguous(self) -> bool:
-        """Whether it is unambiguous: it can stand for nothing else."""
-        return not self.plain
 
     def __repr__(self) -> str:
         return f"Needle({self.subject})"
@@ -109,19 +110,20 @@ class NameSearch:
 
     def equals(self, number: object) -> bool:
         """Whether a JSON number is the name."""
-        if self.number is None or isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+        if not self.is_number or isinstance(number, bool) or not isinstance(number, int | float | Decimal):
             return False
         return canonical(number) == self.value
 
-    def in_text(self, text: str) -> bool:
-        return any(sighting.kind not in (NUMBER, PREFIX) for sighting in self.sightings(text))
+    def in_text(self, text: str, others: Iterable[str] = ()) -> bool:
+        """Whether the text has the name outside the names of `others`."""
+        return any(sighting.is_name(others) for sighting in self.sightings(text))
 
     def spans(self, content: bytes) -> list[tuple[int, int]]:
         return [match.span() for match in self._bytes_pattern.finditer(content)]
 
     def masked(self, text: str) -> str:
         """The text with the name overwritten in the same length; digits become digits, so a number stays a number."""
-        filler = "0" if self.number is not None else MASK.decode()
+        filler = "0" if self.is_number else MASK.decode()
         return self._text_pattern.sub(lambda match: filler * len(match[0]), text)
 
 
@@ -149,8 +151,9 @@ def _unescape(text: str) -> str:
     return unescaped.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _normal_forms(value: str) -> set[str]:
-    return {value, normalize("NFC", value), normalize("NFD", value)}
+def normal_forms(value: str) -> list[str]:
+    """The text as written and in both Unicode normal forms: they look alike but differ in their bytes."""
+    return list(dict.fromkeys([value, normalize("NFC", value), normalize("NFD", value)]))
 
 
 def _spellings(texts: Iterable[str]) -> set[str]:
@@ -158,15 +161,10 @@ def _spellings(texts: Iterable[str]) -> set[str]:
     for text in texts:
         escaped = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], text.replace("/", "\\/")}
         escaped_twice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped}
+        escaped_thrice = {json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped_twice}
         address = {quote(text), quote(text, safe=""), quote(quote(text, safe="")), quote_plus(text)}
-        spellings |= {
-            text,
-            *escaped,
-            *escaped_twice,
-            *(json.dumps(form, ensure_ascii=False)[1:-1] for form in escaped_twice),
-            *address,
-        }
-        spellings |= {_partition_folder(text), quote(_partition_folder(text))}
+        folder = {_partition_folder(text), quote(_partition_folder(text))}
+        spellings |= {text} | escaped | escaped_twice | escaped_thrice | address | folder
     return spellings
 
 
@@ -186,10 +184,8 @@ def _encodings(value: str) -> set[str]:
     return encodings
 
 
-def _parse_number(value: str) -> Decimal | None:
-    if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is None or canonical(Decimal(value)) != value:
-        return None
-    return Decimal(value)
+def _is_number(value: str) -> bool:
+    return re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value) is not None and canonical(Decimal(value)) == value
 
 
 def _is_word_border(text: str, position: int) -> bool:

@@ -10,9 +10,6 @@ from penstock.spark.sql_text import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A record's payload as typed columns, in one parse; what does not fit is a fault with its reason.
-
-
 PARSED = "__parsed"
 
 

@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
 from penstock.formats.base import PARSED, Decoded, absent, case, reason
-from penstock.formats.json import penstock_class
-from penstock.spark.jvm import java_column
+from penstock.spark.jvm import java_column, penstock_class
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:

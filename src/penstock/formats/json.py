@@ -1,29 +1,31 @@
-"""JSON objects. Spark's parser does not report half of what can be wrong with a record, so Penstock has its own parser:
-a function of the JVM, jar_data/java/penstock/json, that gives the typed values or, for a faulty record, its fault."""
+"""JSON objects, and Debezium's changes. Spark's parser does not report half of what can be wrong with a record, so
+Penstock has its own parser: functions of the JVM, jar_data/java/penstock/json, that give the typed values or, for a
+faulty record, its fault."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from py4j.java_gateway import JavaClass
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
-from penstock.errors import SetupError
 from penstock.formats.base import PARSED, Decoded, absent, case
-from penstock.spark.jvm import java_column, jvm_of
+from penstock.spark.jvm import java_column, penstock_class
 from penstock.spark.sql_text import quote
+from penstock.spec.stages import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from penstock.plan.stages import DecodePlan
 
 RESCUED = "_rescued"
 UNKNOWN = f"{PARSED}.__unknown"
 """The first field of a record, at any depth, that the schema does not name."""
-_HINT = "let Penstock make the session, or put {jar} onto the driver's class path: spark.driver.extraClassPath"
+KEY = "__key"
+"""The column with the key of each record as text, or NULL: for a deleted row it may be all that is known."""
 
 
 @dataclass(frozen=True)
@@ -37,34 +39,57 @@ class JsonDecoder:
     """Unknown fields of nested objects are rescued too, by their paths."""
 
     def decode(self, records: DataFrame) -> Decoded:
-        assert self.plan.schema is not None
-        columns = [(field.name, f"{PARSED}.{quote(field.name)}") for field in self.plan.schema.fields]
-        if self.plan.rescue:
-            columns.append((RESCUED, f"{PARSED}.__rescued"))
-        why = case(
-            absent(self.plan.column, self.binary),
-            f"named_struct('reason', {PARSED}.__reason, 'detail', {PARSED}.__detail)",
-        )
-        frame = records.withColumn(PARSED, self._parsed(records))
-        return Decoded(frame, tuple(columns), f"({PARSED}.__reason IS NOT NULL)", why)
-
-    def _parsed(self, records: DataFrame) -> Column:
-        assert self.plan.schema is not None
-        spark = records.sparkSession
-        decoder = penstock_class(spark, "Decoder")
-        text = F.expr(quote(self.plan.column))
-        zone = spark.conf.get("spark.sql.session.timeZone")
-        ddl, expected = self.plan.schema.columns(), list(self.expected)
-        decoded = decoder.column(java_column(text), ddl, zone, self.plan.rescue, self.deep, expected)
-        return JvmColumn(decoded)
+        text, *rules = _parser_arguments(records, self.plan)
+        decoder = penstock_class(records.sparkSession, "Decoder")
+        return _decoded(records, self.plan, self.binary, decoder.column(text, *rules, self.deep, list(self.expected)))
 
 
-def penstock_class(spark: SparkSession, name: str, package: str = "json") -> JavaClass:
-    """A class of penstock.json, or of another package of Penstock's own."""
-    jvm = jvm_of(spark)
-    java_class = getattr(getattr(jvm.penstock, package), name)
-    if not isinstance(java_class, JavaClass):
-        from penstock.spark.jars import own_jar
+@dataclass(frozen=True)
+class DebeziumDecoder:
+    """By jar_data/java/penstock/json/Changes.java, which knows Debezium's envelope.
 
-        raise SetupError("this Spark session lacks Penstock's own jar", hint=_HINT.format(jar=own_jar()))
-    return java_class
+    A row has the columns of the schema, from `after`, or for a deleted row what is known of it; and also
+
+    - `_op`: c (insert), r (read by a snapshot), u (update), d (delete), t (truncate, all other columns are NULL);
+    - `_changed_at`: when the change was committed, by the clock of the database;
+    - `_position`: text that puts the changes of a key into the order in which the database made them, whatever order
+      they arrive in. An event that is sent again has the same. It compares within one database only. Its parts, per
+      kind of database, are described in Position.java: for PostgreSQL the commit before the change's own, whether it is
+      a change or a snapshot's read, which comes before all that follows that commit, and its place in the log.
+
+    A record without a value is a tombstone, which Debezium sends behind a delete for Kafka's compaction: no row, no
+    fault."""
+
+    plan: DecodePlan
+    binary: str | None
+
+    def decode(self, records: DataFrame) -> Decoded:
+        text, *rules = _parser_arguments(records, self.plan)
+        conventions = [self.plan.options.get(name, "") for name in ("times", "decimals", "before")]
+        changes = penstock_class(records.sparkSession, "Changes")
+        parsed = changes.column(text, java_column(F.expr(KEY)), *rules, *conventions)
+        empty = [self.plan.column, *([self.binary] if self.binary else [])]
+        is_dropped = f"({' AND '.join(f'{quote(name)} IS NULL' for name in empty)})"
+        decoded = _decoded(records, self.plan, self.binary, parsed, CHANGE_COLUMNS)
+        bad = f"({PARSED}.__reason IS NOT NULL AND NOT {is_dropped})"
+        return replace(decoded, is_bad=bad, is_dropped=is_dropped)
+
+
+def _parser_arguments(records: DataFrame, plan: DecodePlan) -> list[Any]:
+    """The text of a record, and the rules that both parsers take: columns, time zone, whether to rescue fields."""
+    assert plan.schema is not None
+    zone = records.sparkSession.conf.get("spark.sql.session.timeZone")
+    return [java_column(F.expr(quote(plan.column))), plan.schema.columns(), zone, plan.rescue]
+
+
+def _decoded(
+    records: DataFrame, plan: DecodePlan, binary: str | None, parsed: Any, more_columns: Iterable[str] = ()
+) -> Decoded:
+    assert plan.schema is not None
+    names = [*(field.name for field in plan.schema.fields), *more_columns]
+    columns = [(name, f"{PARSED}.{quote(name)}") for name in names]
+    if plan.rescue:
+        columns.append((RESCUED, f"{PARSED}.__rescued"))
+    why = case(absent(plan.column, binary), f"named_struct('reason', {PARSED}.__reason, 'detail', {PARSED}.__detail)")
+    frame = records.withColumn(PARSED, JvmColumn(parsed))
+    return Decoded(frame, tuple(columns), f"({PARSED}.__reason IS NOT NULL)", why)

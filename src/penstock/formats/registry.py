@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.formats.csv import CsvDecoder, TextDecoder
-from penstock.formats.debezium import DebeziumDecoder
-from penstock.formats.json import JsonDecoder
+from penstock.formats.json import DebeziumDecoder, JsonDecoder
 from penstock.spec.plugins import FORMATS, plugin
 from penstock.spec.stages import FormatRules
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
@@ -20,19 +21,15 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
-    AdminClient,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
 from penstock.errors import BrokerAway, PenstockError, Terminal, Transient
 from penstock.ledger.position import TopicInfo
+from penstock.plan.sources import KafkaSource
 
 if TYPE_CHECKING:
     from penstock.ledger.position import Offsets
-    from penstock.plan.sources import Cluster, KafkaSource, TopicsSource
+    from penstock.plan.sources import Cluster, TopicsSource
     from penstock.plan.targets import KafkaTarget, RowSink
 
 # One description of a cluster for two client libraries: Spark's Java client, and librdkafka in this process.
@@ -45,22 +42,12 @@ _JAAS = {
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
 }
-_ONLY_JAVA = {
-    "max.poll.records",
-    "default.api.timeout.ms",
-    "receive.buffer.bytes",
-    "send.buffer.bytes",
-    "client.dns.lookup",
-}
-_RENAMED = {
-    "max.partition.fetch.bytes": "max.partition.fetch.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "request.timeout.ms": "socket.timeout.ms",
-}
+_RENAMED = {"fetch.max.wait.ms": "fetch.wait.max.ms", "request.timeout.ms": "socket.timeout.ms"}
 _SHARED = {
     "client.id",
     "client.rack",
     "fetch.min.bytes",
+    "max.partition.fetch.bytes",
     "metadata.max.age.ms",
     "connections.max.idle.ms",
     "reconnect.backoff.ms",
@@ -86,8 +73,8 @@ def java(cluster: Cluster, options: Mapping[str, str]) -> dict[str, str]:
     if cluster.cert_file and cluster.key_file:
         properties |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _read_text(cluster.cert_file),
-            "ssl.keystore.key": _read_text(cluster.key_file),
+            "ssl.keystore.certificate.chain": Path(cluster.cert_file).read_text(encoding="utf-8"),
+            "ssl.keystore.key": Path(cluster.key_file).read_text(encoding="utf-8"),
         }
         if cluster.key_password is not None:
             properties["ssl.key.password"] = cluster.key_password.get_secret_value()
@@ -99,9 +86,8 @@ def librdkafka(cluster: Cluster, options: Mapping[str, str] | None = None) -> di
     properties = {"bootstrap.servers": cluster.bootstrap, "security.protocol": cluster.protocol}
     for name, value in {**cluster.options, **(options or {})}.items():
         if name in _SHARED or name in _RENAMED:
-            properties[_RENAMED.get(name, name)] = (
-                value or "none"
-            )  # Java turns the check of host names off by an empty text
+            # Java turns the check of host names off by an empty text.
+            properties[_RENAMED.get(name, name)] = value or "none"
     if cluster.mechanism and cluster.password is not None:
         properties["sasl.mechanism"] = cluster.mechanism
         properties["sasl.username"] = cluster.username or ""
@@ -117,12 +103,6 @@ def librdkafka(cluster: Cluster, options: Mapping[str, str] | None = None) -> di
 
 def _jaas_quote(value: str) -> str:
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _read_text(path: str) -> str:
-    from pathlib import Path
-
-    return Path(path).read_text(encoding="utf-8")
 
 
 # Questions to the broker: topics and their ids, first and next offsets. One client per cluster, shared by all tables.
@@ -271,6 +251,7 @@ class Admin:
 
 _EARLIEST: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 
@@ -280,7 +261,6 @@ def is_time(timestamp_ms: int) -> bool:
     return 0 <= timestamp_ms <= _LAST_MS
 
 
-_NEWEST: Any = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 _DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -305,16 +285,12 @@ class SilentLogger:
 
 
 def _admin_only(cluster: Cluster) -> Cluster:
-    from dataclasses import replace
-
     kept_names = {"client.id", "client.rack", "metadata.max.age.ms", "ssl.endpoint.identification.algorithm"}
     return replace(cluster, options={k: v for k, v in cluster.options.items() if k in kept_names})
 
 
 def kafka_source(source: TopicsSource) -> KafkaSource:
     """The source as Kafka's, which it is known to be."""
-    from penstock.plan.sources import KafkaSource
-
     assert isinstance(source, KafkaSource)
     return source
 
@@ -397,8 +373,6 @@ def _consumer_settings(source: KafkaSource) -> dict[str, Any]:
 
 def producer_options(target: RowSink | KafkaTarget) -> dict[str, str]:
     """The cluster's own options are already in the plan's, as far as a producer has them."""
-    from dataclasses import replace
-
     properties = java(replace(target.cluster, options={}), target.options)
     return {**{f"kafka.{name}": value for name, value in properties.items()}, "topic": target.topic}
 

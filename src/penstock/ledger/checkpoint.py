@@ -22,10 +22,7 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
 
-
-# A checkpoint on disk, read as Spark writes it, and compared with the ledger before a start.
-#
-# Spark 4.0 checks little of this itself: it silently takes a checkpoint without `metadata` for a new query.
+# Spark 4.0 checks little of a checkpoint itself: it silently takes one without `metadata` for a new query.
 
 
 MARKER = "penstock.json"
@@ -80,16 +77,11 @@ def read_checkpoint(store: Store, folder: str) -> Checkpoint | None:
         return None
     offsets = _batch_numbers(store, f"{folder}/offsets")
     commits = _batch_numbers(store, f"{folder}/commits")
-    try:
-        marker = json.loads(store.read(f"{folder}/{MARKER}") or "null")
-        metadata = bool(json.loads(store.read(f"{folder}/metadata") or "{}").get("id"))
-    except (ValueError, AttributeError, RecursionError):
-        marker, metadata = None, False
     return Checkpoint(
         offsets={batch: read_planned(store, folder, batch) for batch in offsets[-2:]},
         commits={batch: _is_complete_commit(store.read(f"{folder}/commits/{batch}")) for batch in commits[-2:]},
-        metadata=metadata,
-        marker=marker if isinstance(marker, dict) else None,
+        metadata=bool((_read_document(store, f"{folder}/metadata") or {}).get("id")),
+        marker=_read_document(store, f"{folder}/{MARKER}"),
         foreign_folders=tuple(name for name in store.names(folder) if name == "state"),
     )
 
@@ -120,7 +112,7 @@ def why_rebuild(checkpoint: Checkpoint | None, entry: Entry, *, stateful: bool =
         raise TableChanged(
             f"the checkpoint has seen batch {max(committed, planned - 1)}, the table ends with batch {entry.batch}: "
             f"the table was put back to an older state. Not in the table: "
-            f"{'; '.join(position.difference(a, b) for a, b in zip(entry.after, ahead.after, strict=False))}",
+            f"{position.differences(entry.after, ahead.after)}",
             where=entry.table,
             hint=f"`penstock checkpoints reset {entry.table} --to "
             + ("starting` empties the table and begins anew" if stateful else "ledger` reads those records again"),
@@ -178,9 +170,6 @@ def _is_complete_commit(text: str | None) -> bool:
         return lines[0] == "v1" and isinstance(json.loads(lines[1]), dict)
     except (IndexError, ValueError, RecursionError):
         return False
-
-
-# A checkpoint rebuilt from the ledger: the log is the truth, the checkpoint its cache.
 
 
 def heal(store: Store, folder: str, entry: Entry) -> None:
@@ -290,17 +279,20 @@ def write_batch_file(store: Store, folder: str, kind: str, batch: int, document:
 
 def read_batch_file(store: Store, folder: str, kind: str, batch: int) -> dict[str, Any] | None:
     """None if it is missing or incomplete."""
+    return _read_document(store, f"{folder}/{kind}/{batch}")
+
+
+def _read_document(store: Store, path: str) -> dict[str, Any] | None:
+    """The JSON object in a file; None if it is missing or damaged."""
     try:
-        document = json.loads(store.read(f"{folder}/{kind}/{batch}") or "null")
+        document = json.loads(store.read(path) or "null")
     except (ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 
 
-# The pins of a batch, stored next to `offsets/N` before its first write.
-
-
 def store_pins(store: Store, folder: str, batch: int, pins: Pins) -> None:
+    """Called before the first write of the batch."""
     write_batch_file(store, folder, "pins", batch, pins_document(pins))
 
 

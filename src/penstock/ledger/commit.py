@@ -65,9 +65,6 @@ def _decode_base85(digits: str) -> bytes:
     return value.to_bytes(4, "big")
 
 
-# The one place that writes a commit: rows or none, always with a ledger entry, always confirmed from the log.
-
-
 _GENERATION_BITS = 32
 
 
@@ -156,25 +153,26 @@ def must_confirm(head: LedgerHead, log: DeltaLog, entry: Entry) -> LedgerHead:
 
 def _not_committed_error(head: LedgerHead, log: DeltaLog, entry: Entry) -> PenstockError:
     label = f"{entry.kind} {entry.generation}.{entry.batch}"
-    other_commits = [commit for commit in log.since(head.version) if commit.entry is not None]
-    if not other_commits:
+    others = [(commit.entry, commit.version) for commit in log.since(head.version) if commit.entry is not None]
+    if not others:
         return ChainBroken(
             f"{label} was written, but the log does not hold it after version {head.version}",
             where=entry.table,
             hint="another process replaced or rewrote the table. `penstock history` shows its commits",
         )
-    winner = other_commits[-1]
-    assert winner.entry is not None
-    if winner.entry.generation > entry.generation:
-        return Fenced(
-            f"{label} was not committed: another process has opened generation {winner.entry.generation} in version "
-            f"{winner.version}",
-            where=entry.table,
-            hint="the table continues from its ledger by itself",
-        )
+    for other, version in others:
+        if other.generation > entry.generation:
+            return Fenced(
+                f"{label} was not committed: another process has opened generation {other.generation} in version "
+                f"{version}",
+                where=entry.table,
+                hint="the table continues from its ledger by itself",
+            )
+    # Entries of other kinds have numbers of their own, so they can have come beside this one.
+    winner, version = next((pair for pair in others if pair[0].kind == entry.kind), others[0])
     return Conflict(
-        f"{label} was not committed: another process committed first, {winner.entry.kind} {winner.entry.generation}."
-        f"{winner.entry.batch} in version {winner.version}",
+        f"{label} was not committed: another process committed first, {winner.kind} {winner.generation}."
+        f"{winner.batch} in version {version}",
         where=entry.table,
         hint="nothing was lost. Try again when the other process has finished",
     )

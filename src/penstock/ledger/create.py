@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
     from penstock.storage.stores import Store
 
-# Creating a Delta table: one commit, after removing whatever a process that died here has left.
-#
 # Delta creates the folder of a table and its log first and writes the commit into it afterwards. A process killed in
 # between leaves a folder without a table in it: Delta then says that it exists when it is to be created, and that it
 # does not when it is to be read.
@@ -128,9 +126,6 @@ def _refuse_recent_files(store: Store, uri: str, table: str) -> None:
         )
 
 
-# The first commit of a table: its schema, its properties, and where it begins.
-
-
 def genesis(
     spark: SparkSession,
     log: DeltaLog,
@@ -171,37 +166,16 @@ def genesis(
     if versions:
         append_entry(spark, uri, entry)
     else:
-        _create(spark, log, uri, schema, properties, entry, partition_by, cluster_by)
+        columns = {"partition_by": partition_by, "cluster_by": cluster_by}
+        try:
+            create_table(spark, log, uri, schema, properties, metadata=dump(entry), **columns)
+        except PenstockError:
+            raise
+        except Exception as error:
+            if not log.versions():
+                raise
+            raise Conflict("another process created the table at the same time", where=table) from error
     head = read_head(log)
     if head is None or head.entry.ledger != entry.ledger:
         raise ChainBroken("the table was created, but its log does not hold our entry", where=table)
     return head
-
-
-def _create(
-    spark: SparkSession,
-    log: DeltaLog,
-    uri: str,
-    schema: StructType,
-    properties: Mapping[str, str],
-    entry: Entry,
-    partition_by: Sequence[str],
-    cluster_by: Sequence[str],
-) -> None:
-    try:
-        create_table(
-            spark,
-            log,
-            uri,
-            schema,
-            properties,
-            metadata=dump(entry),
-            partition_by=partition_by,
-            cluster_by=cluster_by,
-        )
-    except PenstockError:
-        raise
-    except Exception as error:
-        if not log.versions():
-            raise
-        raise Conflict("another process created the table at the same time", where=entry.table) from error

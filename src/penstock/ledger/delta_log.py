@@ -1,4 +1,7 @@
-"""Reading a Delta log commit by commit, without a JVM: from its start, or only its end."""
+"""Reading a table's Delta log commit by commit, without a JVM: the ledger and everything that is not in it.
+
+Only `_delta_log/N.json` files are read: a batch reads the few that are new since its own last one, a start walks back
+from the newest to the last entry. No snapshot is built."""
 
 from __future__ import annotations
 
@@ -10,16 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Terminal
 from penstock.ledger.entry import parse as parse_entry
-from penstock.ledger.entry import parse_maintenance as parse_upkeep
+from penstock.ledger.entry import parse_maintenance
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry, MaintenanceNote
     from penstock.storage.stores import Store
-
-# Reading a table's Delta log commit by commit: the ledger and everything that is not in it.
-#
-# Only `_delta_log/N.json` files are read: a batch reads the few that are new since its own last one, a start walks back
-# from the newest to the last entry. No snapshot is built.
 
 
 class Origin(Enum):
@@ -71,7 +69,7 @@ class DeltaLog:
         self.table = table
 
     def commit(self, version: int) -> Commit | None:
-        path = f"{self._folder}/{version:020d}.json"
+        path = self._path(version)
         text = self.store.read(path)
         try:
             return None if text is None else read_commit(version, text, self.table)
@@ -101,6 +99,9 @@ class DeltaLog:
             commit = self.commit(version)
             if commit is not None:
                 yield commit
+
+    def _path(self, version: int) -> str:
+        return f"{self._folder}/{version:020d}.json"
 
 
 def read_commit(version: int, text: str, table: str) -> Commit:
@@ -152,7 +153,7 @@ def read_commit(version: int, text: str, table: str) -> Commit:
         removed_ms=removed_ms,
         has_change_feed=feed_files > 0,
         feed_files=feed_files or data_added + data_removed,
-        maintenance=parse_upkeep(info.get("userMetadata")) if entry is None else None,
+        maintenance=parse_maintenance(info.get("userMetadata")) if entry is None else None,
     )
 
 
@@ -187,8 +188,6 @@ class RecentLog(DeltaLog):
 
     def __init__(self, store: Store, uri: str, table: str) -> None:
         super().__init__(store, uri, table)
-        self._files = store
-        self._log_folder = f"{uri}/_delta_log"
         self._newest: int | None = None
         self._read: dict[int, Commit | None] = {}
 
@@ -236,10 +235,10 @@ class RecentLog(DeltaLog):
         return existing
 
     def _exists(self, version: int) -> bool:
-        return self._files.read(f"{self._log_folder}/{version:020d}.json") is not None
+        return self.store.read(self._path(version)) is not None
 
     def _last_checkpoint(self) -> int | None:
         try:
-            return int(json.loads(self._files.read(f"{self._log_folder}/_last_checkpoint") or "{}")["version"])
+            return int(json.loads(self.store.read(f"{self._folder}/_last_checkpoint") or "{}")["version"])
         except (ValueError, KeyError, TypeError):
             return None

@@ -25,7 +25,8 @@ Work = Literal["optimize", "purge", "vacuum", "remember"]
 WORKS = ("optimize", "purge", "vacuum", "remember")
 """optimize: small files were compacted, or files sorted. purge: rows that were only marked as deleted were removed.
 vacuum: files that no version needs any more were deleted. remember: the table remembers removed files for longer."""
-_FORMAT = 1
+FORMAT = 1
+"""Of notes and of entries."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class MaintenanceNote:
 
 def dump_maintenance(maintenance: MaintenanceNote) -> str:
     document: dict[str, Any] = {
-        "penstock": _FORMAT,
+        "penstock": FORMAT,
         "kind": maintenance.work,
         "table": maintenance.table,
         "by": maintenance.by,
@@ -59,10 +60,8 @@ def dump_maintenance(maintenance: MaintenanceNote) -> str:
 
 def parse_maintenance(user_metadata: str | None) -> MaintenanceNote | None:
     """None if the text is not a maintenance note of Penstock."""
-    if not user_metadata or '"penstock"' not in user_metadata:
-        return None
+    document = _own_document(user_metadata) or {}
     try:
-        document = json.loads(user_metadata)
         if document["kind"] not in WORKS:
             return None
         return MaintenanceNote(
@@ -77,13 +76,23 @@ def parse_maintenance(user_metadata: str | None) -> MaintenanceNote | None:
         return None
 
 
+def _own_document(user_metadata: str | None) -> dict[str, Any] | None:
+    """What a commit of Penstock says; None for those of others."""
+    if not user_metadata or '"penstock"' not in user_metadata:
+        return None
+    try:
+        document = json.loads(user_metadata)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
 # A ledger entry: what a commit's `userMetadata` says about where its rows came from.
 #
 # Every entry is complete in itself: the last one is enough to continue from, because Delta's log retention removes the
 # older ones.
 
 
-FORMAT = 1
 Kind = Literal["genesis", "batch", "open", "fill", "rewind", "redrive", "forget", "carry"]
 """genesis: the table is created. batch: rows of a batch. open: a new generation at a chosen position. fill: all rows
 rewritten, up to the position at which the generation was opened. rewind: the rows and the position of an earlier
@@ -274,8 +283,8 @@ def dump(entry: Entry) -> str:
         "ledger": entry.ledger,
         "generation": entry.generation,
         "batch": entry.batch,
-        "before": list(entry.before),
-        "after": list(entry.after),
+        "before": entry.before,
+        "after": entry.after,
         "pins": pins_document(entry.pins),
         "topics": dict(entry.topics),
         "subscription": dict(entry.subscription),
@@ -283,42 +292,28 @@ def dump(entry: Entry) -> str:
     }
     if entry.counts.row_counts:
         document["counts"]["fates"] = dict(entry.counts.row_counts)
-    if entry.note:
-        document["note"] = entry.note
-    if entry.parked:
-        document["parked"] = dict(entry.parked)
-    if entry.seen is not None:
-        document["seen"] = entry.seen
-    if entry.sent is not None:
-        document["sent"] = entry.sent
-    if entry.changed:
-        document["changed"] = dict(entry.changed)
-    if entry.horizon is not None:
-        document["horizon"] = entry.horizon
-    if entry.began:
-        document["began"] = list(entry.began)
-    if entry.base is not None:
-        document["base"] = entry.base
-    if entry.filled is not None:
-        document["filled"] = list(entry.filled)
-    if entry.started_ms is not None:
-        document["started"] = entry.started_ms
-    if entry.pending:
-        document["pending"] = dict(entry.pending)
-    if entry.id:
-        document["id"] = entry.id
+    optional = {
+        "note": entry.note or None,
+        "parked": dict(entry.parked) or None,
+        "seen": entry.seen,
+        "sent": entry.sent,
+        "changed": dict(entry.changed) or None,
+        "horizon": entry.horizon,
+        "began": entry.began or None,
+        "base": entry.base,
+        "filled": entry.filled,
+        "started": entry.started_ms,
+        "pending": dict(entry.pending) or None,
+        "id": entry.id or None,
+    }
+    document |= {name: value for name, value in optional.items() if value is not None}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
 
 
 def parse(user_metadata: str | None) -> Entry | None:
     """The entry in a commit's userMetadata, or None if the text is not a ledger entry."""
-    if not user_metadata or '"penstock"' not in user_metadata:
-        return None
-    try:
-        document = json.loads(user_metadata)
-    except ValueError:
-        return None
-    if not isinstance(document, dict) or not isinstance(document.get("penstock"), int):
+    document = _own_document(user_metadata)
+    if document is None or not isinstance(document.get("penstock"), int):
         return None
     if document["penstock"] != FORMAT:  # skipped, it would send the table back to the last entry that we can read
         raise Terminal(

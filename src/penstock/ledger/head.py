@@ -8,17 +8,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from penstock.errors import ChainBroken, Fenced, TableChanged
-from penstock.ledger import position
 from penstock.ledger.delta_log import Origin
 from penstock.ledger.entry import OUTSIDE_BATCHES, REPLACING_KINDS, Counts
-from penstock.ledger.position import describe_position, difference, same
+from penstock.ledger.position import describe_position, differences, filled, same, same_positions
 from penstock.ledger.row_counts import add_counts
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, DeltaLog
     from penstock.ledger.entry import Entry, RowCounts
-
-# The ledger of a table: its last entry, and what others committed since.
 
 
 @dataclass(frozen=True)
@@ -222,7 +219,7 @@ def _table_changed_error(head: LedgerHead, commit: Commit, log: DeltaLog) -> Tab
     restored = position_at(log, commit.restored_to) if commit.restored_to is not None else None
     if restored is not None:
         expected = entry.before if commit.version < head.commit.version else entry.after
-        lost = "; ".join(difference(a, b) for a, b in zip(restored.after, expected, strict=False))
+        lost = differences(restored.after, expected)
         change = f"the table went back to version {commit.restored_to}, so it no longer holds {lost}"
     option = f"--to version:{commit.restored_to if restored else 'N'}"
     return TableChanged(
@@ -258,14 +255,14 @@ def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], aft
     if last.generation == generation:
         if (
             batch == last.batch
-            and _same_positions(after, last.after)
-            and _same_positions(_fill_partitions(before, after), _fill_partitions(last.before, after))
+            and same_positions(after, last.after)
+            and same_positions(_fill_partitions(before, after), _fill_partitions(last.before, after))
         ):
             return Verdict.RETRY
-        if batch == last.batch + 1 and _same_positions(before, last.after):
+        if batch == last.batch + 1 and same_positions(before, last.after):
             return Verdict.WRITE
     raise ChainBroken(
-        f"batch {batch} of generation {generation} reads {_describe_range(before, after)}, but the ledger ends with "
+        f"batch {batch} of generation {generation} reads {differences(before, after)}, but the ledger ends with "
         f"batch {last.batch} of generation {last.generation} at {', '.join(last.after)}",
         where=last.table,
         hint="nothing was written. Start again: the checkpoint is then compared with the ledger. If this comes back, "
@@ -275,12 +272,4 @@ def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], aft
 
 def _fill_partitions(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[str, ...]:
     """A healed checkpoint names the partitions that were new in its last batch; the ledger has Spark's own text."""
-    return tuple(map(position.filled, before, after))
-
-
-def _same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
-    return len(first) == len(second) and all(position.same(a, b) for a, b in zip(first, second, strict=True))
-
-
-def _describe_range(before: tuple[str, ...], after: tuple[str, ...]) -> str:
-    return "; ".join(position.difference(a, b) for a, b in zip(before, after, strict=False))
+    return tuple(map(filled, before, after))

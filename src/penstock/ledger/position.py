@@ -1,16 +1,14 @@
-"""Positions: how far a table has read, as Spark writes it, of topics and of Delta tables."""
+"""Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, of a Delta table
+`{"sourceVersion":1,"reservoirId":"…","reservoirVersion":7,"index":-1,"isStartingVersion":false}`.
+
+The ledger keeps Spark's text verbatim; these functions only read it. They treat a Delta table as a topic of one
+partition whose offsets are its versions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-# Positions: how far a table has read, as Spark writes it: `{"orders":{"0":120,"1":98}}` of topics, of a Delta table
-# `{"sourceVersion":1,"reservoirId":"…","reservoirVersion":7,"index":-1,"isStartingVersion":false}`.
-#
-# The ledger keeps Spark's text verbatim; these functions only read it. They treat a Delta table as a topic of one
-# partition whose offsets are its versions.
 
 
 @dataclass(frozen=True)
@@ -56,6 +54,11 @@ def same(first: str, second: str) -> bool:
     return first == second or json.loads(first) == json.loads(second)
 
 
+def same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
+    """The same for all sources of an entry."""
+    return len(first) == len(second) and all(map(same, first, second))
+
+
 def ranges(before: str, after: str) -> Iterator[Range]:
     """What was read between two positions. A partition that `before` lacks began at 0."""
     earlier = parse(before)
@@ -84,6 +87,11 @@ def difference(before: str, after: str) -> str:
     """For messages: `orders-0 [5, 9), orders-1 [0, 3)`."""
     spans = [str(r) for r in ranges(before, after)]
     return ", ".join(spans[:8]) + (f" and {len(spans) - 8} more" if len(spans) > 8 else "") or "nothing"
+
+
+def differences(before: tuple[str, ...], after: tuple[str, ...]) -> str:
+    """The same for all sources of an entry."""
+    return "; ".join(map(difference, before, after))
 
 
 def describe_position(position: str) -> str:
@@ -120,6 +128,12 @@ class Version:
         """Every version up to here has been read to its end."""
         return self.index == _BEFORE_ALL_FILES and not self.snapshot
 
+    @property
+    def first_commit(self) -> int:
+        """The first version that is read from here as a commit: a snapshot is read as rows, before the commits after
+        it."""
+        return self.version + 1 if self.snapshot else self.version
+
     def __str__(self) -> str:
         document = {
             "sourceVersion": 1,
@@ -133,8 +147,7 @@ class Version:
 
 def base_of(position: str) -> int:
     """The `base` of a table that begins at this position: all that it reads is of this version or later ones."""
-    start = parse_version(position)
-    return start.version if start.snapshot else start.version - 1
+    return parse_version(position).first_commit - 1
 
 
 def parse_version(text: str) -> Version:

@@ -50,9 +50,6 @@ class ReplayRequest:
     """For changes: the final state of the rows is enough, not how they got there."""
 
 
-# What every source provides, whatever it reads: where it begins, whether it is still the same, a stream.
-
-
 Position = tuple[str, ...]
 """One text per stream that a table reads, as Spark writes it into `offsets/N`."""
 

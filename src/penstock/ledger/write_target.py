@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry, Pins
 
-# Where the rows of a batch go: into the table, as a commit of their own; or, in a replay, into files that become the
-# table later. The batch processor does not know which.
-
 
 class WriteTarget(Protocol):
+    """A table, or files that become the table later: the batch processor does not know which."""
+
     @property
     def uri(self) -> str: ...
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
 
-# What the writer of a table's batches needs from the table.
-
 
 @dataclass(frozen=True)
 class PinnedInputs:
@@ -50,6 +48,11 @@ class PinnedInputs:
 
 class BatchProcessor(ABC):
     """Turns a batch into rows of its table."""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a person should know about the batch that was written."""
+        return ()
 
     @property
     @abstractmethod
@@ -77,10 +80,6 @@ class BatchProcessor(ABC):
 
     def release(self) -> None:  # noqa: B027
         """The batch has ended, successfully or not: releases what was cached for it."""
-
-
-# Writing a batch exactly once: chain check, pins, the rows with their entry, and the read of the log that confirms
-# them.
 
 
 ROWS_PER_FILE = 20_000
@@ -117,7 +116,7 @@ class Written:
     row_counts: RowCounts = field(default_factory=dict)
     """What became of the rows that it read."""
     remarks: tuple[str, ...] = ()
-    """The source's remarks about the range that was read."""
+    """The source's about the range that was read, and the processor's about its rows."""
 
 
 class BatchWriter:
@@ -166,7 +165,7 @@ class BatchWriter:
             foreign = tuple(commit for commit in appends if commit.version > self._reported_version)
             self._reported_version = self._head.version
             remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
-            remarks += tuple(getattr(processor, "remarks", ()))
+            remarks += processor.remarks
             return Written(number, rows, verdict, self._head.commit.version, time_ms, foreign, row_counts, remarks)
         finally:
             target.lock.release()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +26,7 @@ from penstock.operations.causes import JvmDied, explain
 from penstock.spark.session import logs_folder
 from penstock.spark.sql_text import literal, quote
 from penstock.spec.base_model import FindingsError
-from penstock.spec.quantity import counted, size
+from penstock.spec.quantity import counted, now_ms, size
 from penstock.storage.layout import read_layout, snapshot_layout
 
 if TYPE_CHECKING:
@@ -109,33 +108,36 @@ def target_bytes(configuration: Mapping[str, str], default_bytes: int) -> int:
 
 def plan_steps(layout: Layout, goal: LayoutGoal) -> list[OptimizeStep]:
     """The steps in the order in which they run; [] if nothing pays."""
-    ordering = (
-        _cluster_step(layout, goal) if layout.clustered else _zorder_step(layout, goal) if goal.zorder_by else None
-    )
-    if ordering is not None:
-        return [ordering]  # this also removes deleted rows
-    purge, rest = _purge_step(layout, goal)
-    if layout.clustered or goal.zorder_by:
-        return [purge] if purge else []
-    compact = _compact_step(rest, goal)
-    return [step for step in (purge, compact) if step is not None]
+    ordering: Kind | None = "cluster" if layout.clustered else "zorder" if goal.zorder_by else None
+    if ordering is not None and (step := plan_step(ordering, layout, goal)) is not None:
+        return [step]  # this also removes deleted rows
+    kinds: tuple[Kind, ...] = ("purge", "compact") if ordering is None else ("purge",)
+    return [step for kind in kinds if (step := plan_step(kind, layout, goal)) is not None]
 
 
-def _purge_step(layout: Layout, goal: LayoutGoal) -> tuple[OptimizeStep | None, list[DataFile]]:
-    """The step for files with rows that are only marked as deleted, and the remaining files."""
+def plan_step(kind: Kind, layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
+    """None if it does not pay."""
+    if goal.full and kind in ("zorder", "cluster"):
+        return _ordering_step(kind, layout.files, goal, ()) if layout.files else None
+    planners = {"purge": _purge_step, "compact": _compact_step, "zorder": _zorder_step, "cluster": _cluster_step}
+    return planners[kind](layout, goal)
+
+
+def _purge_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
+    """The step for files with rows that are only marked as deleted."""
     marked = [file for file in layout.files if file.deleted]
     rows, deleted = sum(max(file.rows, file.deleted) for file in marked), sum(file.deleted for file in marked)
     if not marked or (deleted < rows * SHARE and not goal.full):
-        return None, list(layout.files)
-    size_left = sum(file.size for file in marked) * (rows - deleted) // max(1, rows)
+        return None
+    total = sum(file.size for file in marked)
     partition_count = len({file.partition for file in marked})
-    step = OptimizeStep(
-        "purge", len(marked), sum(file.size for file in marked), max(partition_count, -(-size_left // goal.target))
-    )
-    return step, [file for file in layout.files if not file.deleted]
+    size_left = total * (rows - deleted) // max(1, rows)
+    return OptimizeStep("purge", len(marked), total, max(partition_count, -(-size_left // goal.target)))
 
 
-def _compact_step(files: Sequence[DataFile], goal: LayoutGoal) -> OptimizeStep | None:
+def _compact_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
+    is_purged = _purge_step(layout, goal) is not None
+    files = [file for file in layout.files if not (is_purged and file.deleted)]
     groups = [
         group
         for partition_files in _by_partition(files).values()
@@ -166,8 +168,6 @@ def _groups_to_compact(files: Sequence[DataFile], goal: LayoutGoal) -> Iterator[
 def _zorder_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
     """Each partition is put in order as a whole."""
     by_partition = _by_partition(layout.files)
-    if goal.full:
-        return _ordering_step("zorder", list(layout.files), goal, ()) if layout.files else None
     chosen = [
         partition for partition, files in by_partition.items() if _pays(files, sum(file.size for file in files), goal)
     ]
@@ -181,9 +181,7 @@ def _zorder_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
 def _cluster_step(layout: Layout, goal: LayoutGoal) -> OptimizeStep | None:
     """New files join the group that is not full yet."""
     count, new_bytes = _unordered_files(layout.files, goal)
-    total = layout.bytes if goal.full else min(layout.bytes, new_bytes + CUBE * goal.target)
-    if goal.full:
-        return _ordering_step("cluster", list(layout.files), goal, ()) if layout.files else None
+    total = min(layout.bytes, new_bytes + CUBE * goal.target)
     if not _pays(layout.files, total, goal):
         return None
     files = len(layout.files) if total == layout.bytes else count + CUBE
@@ -385,10 +383,6 @@ def document(planned: TableOptimize) -> dict[str, Any]:
     }
 
 
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 # Optimizing a table. Each step is one commit; after a kill it can simply be run again.
 
 
@@ -429,18 +423,22 @@ def run_optimize(
             with exclusive_maintenance(spark, plan, table.name):
                 hold = paused_batches(spark, plan, table.name)
                 result.done[name] = optimize(
-                    spark, plan, table, task.place, store, by=by, hold=hold, full=planned.full, beside=True
+                    spark,
+                    plan,
+                    table,
+                    task.place,
+                    store,
+                    by=by,
+                    hold=hold,
+                    full=planned.full,
+                    beside=True,
+                    planned=task.steps,
                 )
         except Exception as error:
             result.errors[name] = explain(error, name, str(logs_folder(plan)))
             if isinstance(result.errors[name], JvmDied):
                 break
     return result
-
-
-@contextmanager
-def _no_pause() -> Iterator[None]:
-    yield
 
 
 def optimize(
@@ -454,32 +452,32 @@ def optimize(
     hold: PauseBatches,
     full: bool = False,
     beside: bool = False,
-    step_done: Callable[[OptimizeStep], None] = lambda _: None,
+    planned: Sequence[OptimizeStep] | None = None,
 ) -> Optimized:
-    """Needs the table's maintenance lock. `hold` makes the table's batches wait; with `beside` it is used only for the
-    last attempt, when batches have interfered before."""
+    """Carries out the `planned` steps; None: those that pay now. Needs the table's maintenance lock. `hold` makes the
+    table's batches wait; with `beside` it is used only for the last attempt, when batches have interfered before."""
     before = layout = snapshot_layout(spark, place.uri)
+    history = read_history(store, plan.system, place.name)
+    goal = layout_goal(plan, table, place, layout, history, full=full)
     done: list[OptimizeStep] = []
-    with _record_history(store, plan.system, place.name) as history:
-        while len(done) < 2:
-            goal = layout_goal(plan, table, place, layout, history.now, full=full)
-            step = next(
-                (
-                    candidate
-                    for candidate in plan_steps(layout, goal)
-                    if candidate.kind not in {finished.kind for finished in done}
-                ),
-                None,
-            )
+    try:
+        for planned_step in plan_steps(layout, goal) if planned is None else planned:
+            # With the files that the table has by now: batches, or other maintenance, may have changed them since.
+            step = plan_step(planned_step.kind, layout, goal)
             if step is None:
-                break
-            history.begin()
+                continue
+            # A vacuum of the table knows by this that there are files that are not committed yet.
+            history = replace(history, began_ms=now_ms())
+            write_memory(store, plan.system, place.name, history)
             _rewrite_with_retries(spark, place, layout, step, goal, by, hold, beside=beside)
             done.append(step)
-            step_done(step)
             layout = snapshot_layout(spark, place.uri)
             if step.kind in ("zorder", "cluster"):
-                history.now = _mark_ordered(history.now, table, place, step, layout)
+                history = _mark_ordered(history, table, place, step, layout)
+        history = replace(history, done={**history.done, "optimize": now_ms()})
+    finally:
+        with suppress(Exception):  # the session may be gone: then the end is not recorded
+            write_memory(store, plan.system, place.name, replace(history, began_ms=None))
     return Optimized(place, len(before.files), before.bytes, len(layout.files), layout.bytes, tuple(done))
 
 
@@ -496,7 +494,7 @@ def _rewrite_with_retries(
 ) -> None:
     for attempt in range(1, TRIES + 1):
         try:
-            with _no_pause() if beside and attempt < TRIES else hold():
+            with nullcontext() if beside and attempt < TRIES else hold():
                 rewrite(spark, place, layout, step, goal, by)
             return
         except Exception as error:
@@ -510,43 +508,12 @@ def _rewrite_with_retries(
                 ) from error
 
 
-class _HistoryFile:
-    """From `begin` on, a vacuum of the table knows that there are files that are not committed yet."""
-
-    def __init__(self, store: Store, system: str, name: str) -> None:
-        self._location = (store, system, name)
-        self.now = read_history(*self._location)
-
-    def begin(self) -> None:
-        self.now = replace(self.now, began_ms=now_ms())
-        write_memory(*self._location, self.now)
-
-    def end(self) -> None:
-        write_memory(*self._location, replace(self.now, began_ms=None))
-
-
-@contextmanager
-def _record_history(store: Store, system: str, name: str) -> Iterator[_HistoryFile]:
-    history = _HistoryFile(store, system, name)
-    try:
-        yield history
-        history.now = replace(history.now, done={**history.now.done, "optimize": now_ms()})
-    finally:
-        with suppress(Exception):  # the session may be gone: then the end is not recorded
-            history.end()
-
-
 def _mark_ordered(
     history: MaintenanceHistory, table: TablePlan, place: MaintainedTable, step: OptimizeStep, layout: Layout
 ) -> MaintenanceHistory:
     present = {file.partition for file in layout.files}
-    ordered_ms = now_ms()
     columns = place.zorder_by if step.kind == "zorder" else table.write.cluster_by
-    remaining = (
-        {partition: time_ms for partition, time_ms in history.ordered.items() if partition in present}
-        if history.ordered_by == columns
-        else {}
-    )
-    return replace(
-        history, ordered={**remaining, **dict.fromkeys(step.partitions or present, ordered_ms)}, ordered_by=columns
-    )
+    earlier = history.ordered if history.ordered_by == columns else {}
+    ordered = {partition: time_ms for partition, time_ms in earlier.items() if partition in present}
+    ordered |= dict.fromkeys(step.partitions or present, now_ms())
+    return replace(history, ordered=ordered, ordered_by=columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ from penstock.ledger.position import parse_version
 from penstock.maintenance.tables import optimize_started_ms
 from penstock.plan.sources import VersionsSource
 from penstock.sources.delta_changes import resolve_version, table_id
-from penstock.spec.quantity import duration_text
+from penstock.spec.quantity import duration_text, time_text
 from penstock.storage.locks import holder, lock_path
 
 if TYPE_CHECKING:
@@ -121,10 +120,6 @@ def hours(now_ms: int, limit: Horizon) -> int:
     if limit.all_may_go:
         return 0
     return max(1, -((limit.at_ms - MARGIN_MS - now_ms) // HOUR_MS))
-
-
-def time_text(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def span_text(ms: int) -> str:
@@ -242,8 +237,9 @@ def _reader_needs(reader: TablePlan, uri: str, log: RecentLog, store: Store, now
         return
     for source in sources:
         yield from _stream_needs(reader, source, head, log, now_ms)
-    for lookup in lookups if head is not None else ():
-        assert head is not None
+    if head is None:
+        return
+    for lookup in lookups:
         folder = checkpoint_folder(reader.checkpoints, head.entry)
         next_pins = read_pins(store, folder, head.entry.batch + 1)
         pinned = {

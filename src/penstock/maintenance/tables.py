@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# The Delta tables that belong to a table of the project and are maintained with it.
-
 
 @dataclass(frozen=True)
 class MaintainedTable:
@@ -67,12 +65,6 @@ def unreadable_log(error: Exception, name: str) -> PenstockError:
     if isinstance(error, PenstockError):
         return error
     return Terminal(f"its log cannot be read: {' '.join(str(error).split())[:300]}", where=name)
-
-
-def error_document(error: PenstockError | None) -> dict[str, Any] | None:
-    if error is None:
-        return None
-    return {"kind": type(error).__name__, "message": error.message, "hint": error.hint}
 
 
 def all_maintained_tables(table: TablePlan, store: Store) -> list[MaintainedTable]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -12,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.ledger.delta_log import DeltaLog, RecentLog
 from penstock.ledger.entry import MaintenanceNote
 from penstock.ledger.head import LedgerHead
-from penstock.maintenance.retention import (
-    files_needed,
-    horizon,
-    hours,
-    ledger_end,
-    needs,
-    span_text,
-    time_text,
-)
+from penstock.maintenance.retention import HOUR_MS, files_needed, horizon, hours, ledger_end, needs, span_text
 from penstock.maintenance.tables import (
     LOG,
     REMOVED,
@@ -39,7 +30,7 @@ from penstock.operations.causes import JvmDied, explain
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.spark.session import logs_folder
 from penstock.spark.sql_text import quote
-from penstock.spec.quantity import counted
+from penstock.spec.quantity import counted, iso_time, now_ms, time_text
 from penstock.storage.layout import read_layout, snapshot_layout
 
 if TYPE_CHECKING:
@@ -47,14 +38,8 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
     from penstock.ledger.entry import Entry
-    from penstock.maintenance.retention import (
-        Horizon,
-        Need,
-    )
-    from penstock.maintenance.tables import (
-        MaintainedTable,
-        PauseBatches,
-    )
+    from penstock.maintenance.retention import Horizon
+    from penstock.maintenance.tables import MaintainedTable, PauseBatches
     from penstock.operations.steps import Tell
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.layout import Layout
@@ -67,7 +52,6 @@ if TYPE_CHECKING:
 
 
 _DELTA = "spark.databricks.delta"
-_HOUR_MS = 3_600_000
 
 
 def list_removable(spark: SparkSession, uri: str, hours: int) -> list[str]:
@@ -111,17 +95,12 @@ def record(spark: SparkSession, uri: str, note: MaintenanceNote, files: int) -> 
 
 
 def remember(
-    spark: SparkSession,
-    uri: str,
-    span_ms: int,
-    configuration: Mapping[str, str],
-    now_ms: int,
-    note: MaintenanceNote,
+    spark: SparkSession, uri: str, span_ms: int, configuration: Mapping[str, str], note: MaintenanceNote
 ) -> None:
     """Makes the table remember removals for so long from now on. Those already forgotten stay forgotten."""
-    hours = -(-span_ms // _HOUR_MS)
-    properties = {REMOVED: f"interval {hours} hours", SINCE: str(known_since_ms(configuration, now_ms))}
-    if retention_ms(configuration, LOG) < hours * _HOUR_MS:  # Delta requires a log that goes back as far
+    hours = -(-span_ms // HOUR_MS)
+    properties = {REMOVED: f"interval {hours} hours", SINCE: str(known_since_ms(configuration, now_ms()))}
+    if retention_ms(configuration, LOG) < hours * HOUR_MS:  # Delta requires a log that goes back as far
         properties[LOG] = f"interval {hours} hours"
     assignments = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
     session_with(spark, {}, note).sql(f"ALTER TABLE delta.{quote(uri)} SET TBLPROPERTIES ({assignments})")
@@ -316,30 +295,21 @@ def document(task: TableVacuum) -> dict[str, Any]:
     return {
         "table": task.place.name,
         "created": task.created,
-        "removed_before": _iso_time(limit.at_ms) if limit is not None else None,
+        "removed_before": iso_time(limit.at_ms) if limit is not None and limit.at_ms is not None else None,
         "why_nothing_may_go": limit.why if limit is not None else None,
-        "needs": [_need_document(need) for need in limit.needs] if limit is not None else [],
+        "needs": [
+            {
+                "who": need.reader,
+                "what": need.what,
+                "version": need.version,
+                "removed_since": None if need.since_ms is None else iso_time(need.since_ms),
+            }
+            for need in (limit.needs if limit is not None else ())
+        ],
         "files": len(task.files),
         "bytes": task.bytes,
-        "remember_hours": None if task.remember_ms is None else -(-task.remember_ms // 3_600_000),
+        "remember_hours": None if task.remember_ms is None else -(-task.remember_ms // HOUR_MS),
     }
-
-
-def _need_document(need: Need) -> dict[str, Any]:
-    return {
-        "who": need.reader,
-        "what": need.what,
-        "version": need.version,
-        "removed_since": _iso_time(need.since_ms),
-    }
-
-
-def _iso_time(ms: int | None) -> str | None:
-    return None if ms is None else time_text(ms).replace(" ", "T") + "Z"
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 # Penstock's own leftovers: checkpoints of generations that nothing goes back to, and unfinished ones.
@@ -472,7 +442,7 @@ def _extend_memory(
     note = f"removed files are remembered for {span_text(task.remember_ms)}"
     with pause():
         maintenance_note = MaintenanceNote("remember", place.name, by, note)
-        remember(spark, place.uri, task.remember_ms, layout.configuration, now_ms(), maintenance_note)
+        remember(spark, place.uri, task.remember_ms, layout.configuration, maintenance_note)
     return replace(plan_again(snapshot_layout(spark, place.uri)), remember_ms=task.remember_ms)
 
 
@@ -491,13 +461,9 @@ def leftovers_of(plan: Plan, table: TablePlan, store: Store) -> list[str]:
 
 
 def _limit_to_plan(task: TableVacuum, planned: TableVacuum | None) -> TableVacuum:
-    limit, planned_horizon = task.horizon, planned.horizon if planned is not None else None
-    if (
-        limit is None
-        or planned_horizon is None
-        or limit.at_ms is None
-        or planned_horizon.at_ms is None
-        or planned_horizon.all_may_go
-    ):
+    limit, seen = task.horizon, planned.horizon if planned is not None else None
+    if limit is None or limit.at_ms is None or seen is None or seen.all_may_go:
         return task
-    return replace(task, horizon=replace(limit, at_ms=min(limit.at_ms, planned_horizon.at_ms)))
+    if seen.at_ms is None:
+        return replace(task, horizon=replace(limit, at_ms=None, why=seen.why))
+    return replace(task, horizon=replace(limit, at_ms=min(limit.at_ms, seen.at_ms)))

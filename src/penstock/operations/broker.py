@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from penstock.ledger.position import Offsets, TopicInfo
     from penstock.plan.sources import TopicsSource
 
-# The position of a table in one partition.
-
 
 @dataclass(frozen=True)
 class PartitionLag:
@@ -106,15 +104,12 @@ def partition_lags(position: Offsets, offsets: TopicOffsets) -> list[PartitionLa
     ]
 
 
-# Whether the broker still has the records that a table reads next.
-
-
 def position_problems(position: Offsets, ids: Mapping[str, str], offsets: TopicOffsets) -> list[str]:
     """Why the table cannot continue from its position. Lag is not a problem."""
-    problems_found = []
+    problems = []
     for topic in sorted(position):
         if recreated(topic, ids, offsets):
-            problems_found.append(
+            problems.append(
                 f"topic {topic} was deleted and made again (id {ids[topic]}, now {offsets.topics[topic].id}): "
                 "the table's offsets are those of the old one"
             )
@@ -123,15 +118,13 @@ def position_problems(position: Offsets, ids: Mapping[str, str], offsets: TopicO
             continue
         earliest = offsets.earliest[lag.topic][lag.partition]
         if lag.position > lag.end:
-            problems_found.append(
+            problems.append(
                 f"{lag.topic}-{lag.partition} ends at {lag.end} at the broker, the table has read up to {lag.position}"
             )
         elif lag.position < earliest:
             lost = Range(lag.topic, lag.partition, lag.position, earliest)
-            problems_found.append(
-                f"{lost} was removed from Kafka before it was landed ({lost.end - lost.start} offsets)"
-            )
-    return problems_found
+            problems.append(f"{lost} was removed from Kafka before it was landed ({lost.end - lost.start} offsets)")
+    return problems
 
 
 def missing_topics(position: Offsets, offsets: TopicOffsets) -> list[str]:

@@ -192,7 +192,3 @@ def _shorten(text: str, limit: int = 400) -> str:
         return text[: sentences[-1].end()].rstrip()
     words, _, _ = text[:limit].rpartition(" ")
     return (words or text[:limit]) + "…"
-
-
-def is_py4j(error: BaseException) -> bool:
-    return isinstance(error, Py4JError)

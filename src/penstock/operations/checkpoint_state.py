@@ -137,8 +137,8 @@ def inspect_checkpoint(table: TablePlan, store: Store) -> CheckpointInspection:
         if inspection.in_step or inspection.head is None:
             return inspection
         next_inspection = _inspect(table, store)
-        if _is_unchanged(inspection, next_inspection):
-            return next_inspection
+        if (inspection.entry, inspection.checkpoint) == (next_inspection.entry, next_inspection.checkpoint):
+            return next_inspection  # the problem is still the same, and no process has written meanwhile
         inspection = next_inspection
     return inspection
 
@@ -166,14 +166,6 @@ def _inspect(table: TablePlan, store: Store) -> CheckpointInspection:
         return CheckpointInspection(table, head, folder, checkpoint, refusal=error)
 
 
-def _is_unchanged(first: CheckpointInspection, second: CheckpointInspection) -> bool:
-    """The problem is still the same, and no process has written meanwhile."""
-    return first.entry == second.entry and first.checkpoint == second.checkpoint
-
-
-# The batches that a checkpoint still holds, each with its ranges, its pins and its row counts.
-
-
 @dataclass(frozen=True)
 class CheckpointBatch:
     number: int
@@ -196,15 +188,19 @@ def last_batches(store: Store, folder: str, limit: int) -> list[CheckpointBatch]
     for number in planned_numbers[-limit - 1 :]:
         current = read_planned(store, folder, number)
         before = previous.after if previous is not None and number - 1 in planned_numbers else ()
+        time_ms, after = (current.time_ms, current.after) if current is not None else (None, ())
+        counts = {
+            name: count for name, count in read_row_counts(store, folder, number).items() if isinstance(count, int)
+        }
         batches.append(
             CheckpointBatch(
                 number,
-                current.time_ms if current is not None else None,
-                describe_ranges(before, current.after) if current is not None else (),
+                time_ms,
+                describe_ranges(before, after),
                 number in committed_numbers,
                 _read_valid_pins(store, folder, number),
-                _read_valid_row_counts(store, folder, number),
-                current.after if current is not None else (),
+                counts,
+                after,
             )
         )
         previous = current
@@ -228,11 +224,6 @@ def _read_valid_pins(store: Store, folder: str, number: int) -> Pins | None:
         return None
     watermark_ms = pins.watermark.now if pins.watermark is not None else None
     return pins if watermark_ms is None or isinstance(watermark_ms, int) else None
-
-
-def _read_valid_row_counts(store: Store, folder: str, number: int) -> RowCounts:
-    row_counts = read_row_counts(store, folder, number)
-    return {name: count for name, count in row_counts.items() if isinstance(count, int)}
 
 
 def _numbered_names(store: Store, folder: str) -> list[int]:
@@ -283,14 +274,7 @@ def _operator(store: Store, folder: str, number: int) -> Operator:
     partitions = _numbered_names(store, folder)
     versions_by_partition = [_state_versions(store, f"{folder}/{partition}") for partition in partitions]
     newest = [max(numbers) for numbers in versions_by_partition if numbers]
-    versions = (
-        (
-            min(min(numbers) for numbers in versions_by_partition if numbers),
-            max(newest),
-        )
-        if newest
-        else None
-    )
+    versions = (min(min(numbers) for numbers in versions_by_partition if numbers), max(newest)) if newest else None
     behind = sum(version < max(newest) for version in newest)
     return Operator(number, _operator_name(store, folder), len(partitions), versions, behind, size_of(store, folder))
 
@@ -298,13 +282,9 @@ def _operator(store: Store, folder: str, number: int) -> Operator:
 def _state_versions(store: Store, folder: str) -> set[int]:
     """The state versions of a partition. A join keeps several stores in one, each in its own folder."""
     names = store.names(folder)
-    versions = {int(match[1]) for match in map(_STATE_FILE.fullmatch, names) if match}
-    for name in names:
-        if "." not in name and not name.startswith("_"):
-            versions |= {
-                int(match[1]) for match in map(_STATE_FILE.fullmatch, store.names(f"{folder}/{name}")) if match
-            }
-    return versions
+    store_folders = [f"{folder}/{name}" for name in names if "." not in name and not name.startswith("_")]
+    files = [*names, *(file for store_folder in store_folders for file in store.names(store_folder))]
+    return {int(match[1]) for match in map(_STATE_FILE.fullmatch, files) if match}
 
 
 def _operator_name(store: Store, folder: str) -> str | None:

@@ -27,20 +27,81 @@ from penstock.operations.checkpoint_state import (
 from penstock.operations.heal import Healing, StartForecast, forecast_start
 from penstock.operations.staleness import definition_drift
 from penstock.operations.status import runner
-from penstock.storage.stores import Size
 
 if TYPE_CHECKING:
     from penstock.operations.staleness import DefinitionDrift
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
-# Checkpoints as JSON documents.
+
+@dataclass(frozen=True)
+class CheckpointSummary:
+    inspection: CheckpointInspection
+    weight: CheckpointSize
+    leftovers: tuple[Leftover, ...]
 
 
-def checkpoint_document(
-    inspection: CheckpointInspection, weight: CheckpointSize, table_leftovers: Sequence[Leftover]
-) -> dict[str, Any]:
-    entry = inspection.entry
+@dataclass(frozen=True)
+class CheckpointDetails(CheckpointSummary):
+    query: str | None
+    """Spark's id of the query, from `metadata`."""
+    batches: tuple[CheckpointBatch, ...]
+    """The newest first."""
+    open: tuple[int, ...]
+    """Batches that are planned and not committed."""
+    operators: tuple[Operator, ...]
+    reads: str
+    drift: DefinitionDrift
+    forecast: StartForecast
+    process: int | None
+    """The process of the runner that works on the table now."""
+
+
+def checkpoint_summaries(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
+    """One per table, in their order; a problem with one is reported in its place."""
+    if plan.local:
+        return [_summarize(table, store) for table in tables]
+    with ThreadPoolExecutor(16) as threads:
+        return list(threads.map(lambda table: _summarize(table, store), tables))
+
+
+def _summarize(table: TablePlan, store: Store) -> CheckpointSummary:
+    inspection = inspect_checkpoint(table, store)
+    return CheckpointSummary(inspection, measure_checkpoint(inspection, store), tuple(leftovers(inspection, store)))
+
+
+def checkpoint_details(plan: Plan, table: TablePlan, store: Store, limit: int) -> CheckpointDetails:
+    """A table's checkpoint with at most `limit` batches. Asks the table's source, and waits briefly for a broker."""
+    summary = _summarize(table, store)
+    inspection, folder, entry = summary.inspection, summary.inspection.folder, summary.inspection.entry
+    drift = definition_drift(table, entry)
+    return CheckpointDetails(
+        inspection,
+        summary.weight,
+        summary.leftovers,
+        query=_query_id(store, folder) if folder is not None else None,
+        batches=tuple(last_batches(store, folder, limit)) if folder is not None else (),
+        open=tuple(open_batches(store, folder)) if folder is not None else (),
+        operators=tuple(operators(store, folder)) if folder is not None else (),
+        reads=describe_subscription(entry.subscription if entry is not None else subscription_of(table)),
+        drift=drift,
+        forecast=forecast_start(plan, inspection, drift, store),
+        process=runner(plan, table),
+    )
+
+
+def _query_id(store: Store, folder: str) -> str | None:
+    try:
+        return str(json.loads(store.read(f"{folder}/metadata") or "{}")["id"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+# JSON documents.
+
+
+def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
+    inspection, weight, entry = summary.inspection, summary.weight, summary.inspection.entry
     return {
         "table": inspection.table.name,
         "folder": inspection.folder,
@@ -53,12 +114,12 @@ def checkpoint_document(
         "refused": inspection.refusal.message if inspection.refusal is not None else None,
         "hint": inspection.refusal.hint if inspection.refusal is not None else None,
         "stateful": inspection.table.stream is not None,
-        **_size_document(weight.size),
+        **asdict(weight.size),
         "state_bytes": weight.state.bytes,
         "batches": weight.batches,
         "batches_kept": BATCH_FILES_KEPT,
         "bytes_per_batch": weight.per_batch,
-        "leftovers": [leftover_document(leftover) for leftover in table_leftovers],
+        "leftovers": [leftover_document(leftover) for leftover in summary.leftovers],
     }
 
 
@@ -67,7 +128,7 @@ def leftover_document(leftover: Leftover) -> dict[str, Any]:
         "table": leftover.table,
         "folder": leftover.folder,
         "what": leftover.description,
-        **_size_document(leftover.size),
+        **asdict(leftover.size),
     }
 
 
@@ -91,12 +152,8 @@ def operator_document(operator: Operator) -> dict[str, Any]:
         "partitions": operator.partitions,
         "versions": list(operator.versions) if operator.versions is not None else None,
         "partitions_behind": operator.partitions_behind,
-        **_size_document(operator.size),
+        **asdict(operator.size),
     }
-
-
-def forecast_document(forecast: StartForecast) -> dict[str, Any]:
-    return asdict(forecast)
 
 
 def drift_document(drift: DefinitionDrift) -> dict[str, Any]:
@@ -121,100 +178,18 @@ def healing_document(healing: Healing) -> dict[str, Any]:
     }
 
 
-def _size_document(size: Size) -> dict[str, int]:
-    return {"files": size.files, "bytes": size.bytes}
-
-
-# The checkpoints of all tables in short.
-
-
-@dataclass(frozen=True)
-class CheckpointSummary:
-    inspection: CheckpointInspection
-    weight: CheckpointSize
-    leftovers: tuple[Leftover, ...]
-
-
-def checkpoint_summaries(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[CheckpointSummary]:
-    """One per table, in their order; a problem with one is reported in its place."""
-    if plan.local:
-        return [_summarize(table, store) for table in tables]
-    with ThreadPoolExecutor(16) as threads:
-        return list(threads.map(lambda table: _summarize(table, store), tables))
-
-
-def _summarize(table: TablePlan, store: Store) -> CheckpointSummary:
-    inspection = inspect_checkpoint(table, store)
-    return CheckpointSummary(inspection, measure_checkpoint(inspection, store), tuple(leftovers(inspection, store)))
-
-
-def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
-    return checkpoint_document(summary.inspection, summary.weight, summary.leftovers)
-
-
-# One checkpoint in detail.
-
-
-@dataclass(frozen=True)
-class CheckpointDetails:
-    inspection: CheckpointInspection
-    weight: CheckpointSize
-    leftovers: tuple[Leftover, ...]
-    query: str | None
-    """Spark's id of the query, from `metadata`."""
-    batches: tuple[CheckpointBatch, ...]
-    """The newest first."""
-    open: tuple[int, ...]
-    """Batches that are planned and not committed."""
-    operators: tuple[Operator, ...]
-    reads: str
-    drift: DefinitionDrift
-    forecast: StartForecast
-    process: int | None
-    """The process of the runner that works on the table now."""
-
-
-def checkpoint_details(plan: Plan, table: TablePlan, store: Store, limit: int) -> CheckpointDetails:
-    """A table's checkpoint with at most `limit` batches. Asks the table's source, and waits briefly for a broker."""
-    inspection = inspect_checkpoint(table, store)
-    folder = inspection.folder
-    drift = definition_drift(table, inspection.entry)
-    return CheckpointDetails(
-        inspection=inspection,
-        weight=measure_checkpoint(inspection, store),
-        leftovers=tuple(leftovers(inspection, store)),
-        query=_query_id(store, folder) if folder is not None else None,
-        batches=tuple(last_batches(store, folder, limit)) if folder is not None else (),
-        open=tuple(open_batches(store, folder)) if folder is not None else (),
-        operators=tuple(operators(store, folder)) if folder is not None else (),
-        reads=describe_subscription(
-            inspection.entry.subscription if inspection.entry is not None else subscription_of(table)
-        ),
-        drift=drift,
-        forecast=forecast_start(plan, inspection, drift, store),
-        process=runner(plan, table),
-    )
-
-
-def _query_id(store: Store, folder: str) -> str | None:
-    try:
-        return str(json.loads(store.read(f"{folder}/metadata") or "{}")["id"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-
-
 def show_document(details: CheckpointDetails) -> dict[str, Any]:
     marker = details.inspection.checkpoint.marker if details.inspection.checkpoint is not None else None
     entry = details.inspection.entry
     return {
-        **checkpoint_document(details.inspection, details.weight, details.leftovers),
+        **summary_document(details),
         "query": details.query,
         "marker": dict(marker) if marker is not None else None,
         "process": details.process,
         "reads": details.reads,
         "position": [json.loads(text) for text in entry.after] if entry is not None else None,
         "definition": {"now": details.inspection.table.definition, **drift_document(details.drift)},
-        "start": forecast_document(details.forecast),
+        "start": asdict(details.forecast),
         "planned_not_committed": list(details.open),
         "last": [batch_document(batch) for batch in details.batches],
         "state": [operator_document(operator) for operator in details.operators],

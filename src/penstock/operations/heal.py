@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -12,9 +13,12 @@ from penstock.ledger.checkpoint import heal
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.operations.checkpoint_state import CheckpointInspection, inspect_checkpoint
-from penstock.operations.status import ALIVE, has_ended, read_state
+from penstock.operations.status import ALIVE, BROKER_TIMEOUT, has_ended, read_state, runner
 from penstock.sources.delta_changes import refuse_lost, table_id
-from penstock.storage.locks import ProcessLock, acquire_commit, acquire_run, holder, lock_path, owner
+from penstock.sources.registry import open_client
+from penstock.sources.topics import refuse_lost as refuse_lost_records
+from penstock.sources.topics import require_topics
+from penstock.storage.locks import ProcessLock, acquire_commit, acquire_run, lock_path, owner
 from penstock.storage.stores import source_store
 
 if TYPE_CHECKING:
@@ -22,13 +26,9 @@ if TYPE_CHECKING:
     from penstock.operations.staleness import DefinitionDrift
     from penstock.plan.model import Plan, TablePlan
     from penstock.plan.sources import TopicsSource, VersionsSource
+    from penstock.storage.locks import RunLock
     from penstock.storage.stores import Store
 
-# The forecast: a start would continue, rebuild the checkpoint, open a generation, or refuse.
-
-
-BROKER_TIMEOUT = 2.5
-"""Seconds that an unreachable broker may delay the answer."""
 Does = Literal["make the table", "go on", "rebuild", "open a generation", "wait", "refuse"]
 
 
@@ -93,10 +93,6 @@ def _check_source(table: TablePlan, entry: Entry, store: Store, *, same: bool) -
 
 
 def _check_broker(table: TablePlan, source: TopicsSource, entry: Entry, *, same: bool) -> None:
-    from penstock.sources.registry import open_client
-    from penstock.sources.topics import refuse_lost as refuse_lost_records
-    from penstock.sources.topics import require_topics
-
     admin = open_client(source, timeout=BROKER_TIMEOUT)
     topics = admin.topics(source)
     require_topics(source, topics, table.name)
@@ -142,13 +138,8 @@ def plan_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
 def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
     """Heals the checkpoint; the answer says what was wrong. Killed anywhere, it can be run again: a half-written folder
     does not count as a checkpoint, and a missing one is made."""
-    with ExitStack() as locks:
-        if plan.local:
-            path = lock_path(plan.system, table.name, "run")
-            acquire_run(locks.enter_context(closing(ProcessLock(path))), path, table.name)
-            path = lock_path(plan.system, table.name, "commit")
-            acquire_commit(locks.enter_context(closing(ProcessLock(path))), table.name)
-        else:
+    with table_locks(plan, table, ProcessLock):
+        if not plan.local:
             _refuse_runner(plan, table, store)
         healing = _healing_for(inspect_checkpoint(table, store))
         if healing is None or healing.why is None:
@@ -162,6 +153,18 @@ def run_heal(plan: Plan, table: TablePlan, store: Store) -> Healing | None:
                 hint="another program writes to it: find out which, and run this again",
             )
         return healing
+
+
+@contextmanager
+def table_locks(plan: Plan, table: TablePlan, open_lock: Callable[[str], RunLock]) -> Iterator[None]:
+    """Holds both locks of a table on a local lake; elsewhere there are none. LockHeld while a runner works on it."""
+    with ExitStack() as locks:
+        if plan.local:
+            path = lock_path(plan.system, table.name, "run")
+            acquire_run(locks.enter_context(closing(open_lock(path))), path, table.name)
+            commit_lock = open_lock(lock_path(plan.system, table.name, "commit"))
+            acquire_commit(locks.enter_context(closing(commit_lock)), table.name)
+        yield
 
 
 def _healing_for(inspection: CheckpointInspection) -> Healing | None:
@@ -180,9 +183,8 @@ def _healing_for(inspection: CheckpointInspection) -> Healing | None:
 
 def _refuse_runner(plan: Plan, table: TablePlan, store: Store) -> None:
     if plan.local:
-        path = lock_path(plan.system, table.name, "run")
-        if holder(path) is not None:
-            lock_owner = owner(path)
+        if runner(plan, table) is not None:
+            lock_owner = owner(lock_path(plan.system, table.name, "run"))
             raise _lock_held_error(table.name, f"process {lock_owner.get('python')}, since {lock_owner.get('since')}")
         return
     state = read_state(store, plan.system, table.name)

@@ -53,9 +53,6 @@ def inferred_schemas(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Infer
     return {name: InferredSchema(json.loads(text)) for name, text in texts.items() if text}
 
 
-# `history`: the commits of a table, newest first, with their ledger entries.
-
-
 @dataclass(frozen=True)
 class HistoryLine:
     version: int

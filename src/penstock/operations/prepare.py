@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import TableChanged, Transient
@@ -16,9 +15,8 @@ from penstock.ledger.generations import carry_forward, open_generation
 from penstock.ledger.head import advance, last_rows
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import base_of, describe_position, dump, parse
-from penstock.ledger.row_counts import read_row_counts
 from penstock.ledger.writer import WriterTarget
-from penstock.operations.replay import drop_rejects_since, settle_quarantine
+from penstock.operations.replay import Say, drop_rejects_since, settle_quarantine
 from penstock.operations.rewind import finish, finish_reader
 from penstock.storage.locks import acquire_commit
 from penstock.tables.columns import settle_columns, settle_statistics, with_statistics
@@ -28,18 +26,15 @@ from penstock.tables.session import TableSession, complete_last
 from penstock.tables.startup_checks import check_checkpoint, move_leftovers, read_ledger, refuse_missing_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Callable
+
+    from pyspark.sql.types import StructType
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.head import LedgerHead
-    from penstock.ledger.source import Move, Source
+    from penstock.ledger.source import Move, Start
     from penstock.ledger.writer import BatchProcessor
-    from penstock.plan.model import TablePlan
-    from penstock.storage.locks import Lock
-    from penstock.storage.stores import Store
     from penstock.tables.kinds import TableKind
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -51,23 +46,12 @@ class Ready:
     processor: BatchProcessor
 
 
-def prepare(
-    spark: SparkSession,
-    table: TablePlan,
-    store: Store,
-    source: Source,
-    lock: Lock,
-    *,
-    idempotent: bool,
-    say: Say,
-    distrust: bool = False,
-    own: int | None = None,
-) -> Ready:
+def prepare(session: TableSession, *, say: Say, distrust: bool = False, own: int | None = None) -> Ready:
     """Raises where a person has to decide; heals what cannot lose or double a row, and reports it. `distrust` rebuilds
     the checkpoint though it looks intact: Spark could not continue from it. `own` is the generation that this runner
     has written before, on stores without our locks."""
-    start = _TableStart(TableSession(spark, table, store, source, lock, idempotent), say, own)
-    acquire_commit(lock, table.name)
+    start, lock = _TableStart(session, say, own), session.lock
+    acquire_commit(lock, session.table.name)
     try:
         start.read_or_create()
         start.move_leftovers_aside()
@@ -118,21 +102,8 @@ class _TableStart:
         refuse_missing_table(self.store, table)
         start = source.start()
         self.kind = resolve_table(self.spark, table, self.store, source)
-        head = genesis(
-            self.spark,
-            self.log,
-            table=table.name,
-            uri=table.uri,
-            schema=self.kind.schema,
-            partition_by=table.write.partition_by,
-            cluster_by=table.write.cluster_by,
-            properties=with_statistics(table, self.kind.schema),
-            position=start.position,
-            definition=table.definition,
-            topics=start.ids,
-            subscription=source.subscription,
-            base=base_of(start.position[0]) if table.versions is not None and table.stream is None else None,
-        )
+        base = base_of(start.position[0]) if table.versions is not None and table.stream is None else None
+        head = create_table(self.work, self.kind.schema, start, base=base)
         self.say(f"table created, starting at {start.description or ', '.join(map(describe_position, start.position))}")
         for note in start.notes:
             self.say(note)
@@ -186,8 +157,7 @@ class _TableStart:
     def count_last_batch(self) -> None:
         """Reads the row counts of the last batch; one that is run again is counted then."""
         if self.reason is None:
-            row_counts = read_row_counts(self.store, self._folder(), self.head.entry.batch)
-            self.head = replace(self.head, row_counts=row_counts)
+            self.head = self.work.with_row_counts(self.head)
         self.compared_head = self.head
 
     def follow_source(self) -> None:
@@ -334,6 +304,29 @@ class _TableStart:
 
     def _report_generation(self) -> None:
         self.say(f"generation {self.head.entry.generation} opened: {self.head.entry.note}")
+
+
+def create_table(
+    work: TableSession, schema: StructType, start: Start, *, base: int | None = None, generation: int = 1
+) -> LedgerHead:
+    """Creates the table with its first entry, which begins at `start`."""
+    table = work.table
+    return genesis(
+        work.spark,
+        work.log,
+        table=table.name,
+        uri=table.uri,
+        schema=schema,
+        partition_by=table.write.partition_by,
+        cluster_by=table.write.cluster_by,
+        properties=with_statistics(table, schema),
+        position=start.position,
+        definition=table.definition,
+        topics=start.ids,
+        subscription=work.source.subscription,
+        generation=generation,
+        base=base,
+    )
 
 
 def _begin_positions(entry: Entry, move: Move) -> tuple[str, ...]:

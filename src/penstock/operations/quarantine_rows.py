@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
 
 
-# The quarantine of a table, read with `deltalake`. Its query engine counts, filters and sorts: only the few rows that
-# are shown come into this process.
+# The query engine of `deltalake` counts, filters and sorts: only the few rows that are shown come into this process.
 
 
 ROWS = "quarantine"
@@ -71,25 +70,29 @@ def tables_with_quarantine(plan: Plan, store: Store, names: Sequence[str]) -> li
     """The tables of these names, their own or those of their quarantines; without names, all that have a quarantine. A
     table may have one from an earlier definition, though its current one rejects nothing."""
     tables = select_tables(plan, [name.removesuffix(QUARANTINE_SUFFIX) for name in names])
-    return tables if names else [table for table in tables if table.may_reject or _quarantine_exists(table, store)]
+    return tables if names else [table for table in tables if table.may_reject or quarantine_exists(table, store)]
 
 
-def _quarantine_exists(table: TablePlan, store: Store) -> bool:
+def quarantine_log(table: TablePlan, store: Store) -> DeltaLog:
     quarantine_table = quarantine_of(table.name, table.uri)
-    return bool(DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions())
+    return DeltaLog(store, quarantine_table.uri, quarantine_table.table)
+
+
+def quarantine_exists(table: TablePlan, store: Store) -> bool:
+    return bool(quarantine_log(table, store).versions())
 
 
 def open_quarantine(table: TablePlan, store: Store) -> QuarantineReader | None:
     """None if there is no quarantine yet. UsageError if the table's definition rejects nothing, Terminal if the
     quarantine cannot be read."""
-    quarantine_table = quarantine_of(table.name, table.uri)
-    if not _quarantine_exists(table, store):
+    if not quarantine_exists(table, store):
         if not table.may_reject:
             raise UsageError(
                 f"{table.name} has no quarantine: nothing in its definition rejects a row",
                 hint="`decode`, `expect` and files that are read bring one; `penstock dlq list` names the tables",
             )
         return None
+    quarantine_table = quarantine_of(table.name, table.uri)
     from deltalake import DeltaTable, QueryBuilder
 
     from penstock.storage.stores import storage_options
@@ -231,9 +234,6 @@ def read_time(option: str, text: str | None, now: datetime | None = None) -> dat
         ) from None
 
 
-# Rejected rows as they are in quarantine: where each came from, why it was rejected, and its content.
-
-
 SHORT = 300
 """Characters of a text, and bytes of binary data, that are read where the whole payload is not needed."""
 
@@ -361,9 +361,6 @@ def _header_document(key: str, value: bytes | None) -> dict[str, Any]:
         return {"key": key, "value": None if value is None else value.decode(), "value_base64": None}
     except UnicodeDecodeError:
         return {"key": key, "value": None, "value_base64": base64.b64encode(value or b"").decode()}
-
-
-# The rows of a quarantine, counted by reason and by what the reason is about: a field, an expectation.
 
 
 MOST_KINDS = 100

@@ -16,23 +16,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from penstock.errors import Terminal, Transient, UsageError
-from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.commit import append_entry, commit_metadata, confirm, must_confirm
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.entry import REPLACING_KINDS, Counts, Pins
 from penstock.ledger.head import advance, read_head, refuse_foreign_changes
-from penstock.ledger.pending import pending_replay, pending_rewind
-from penstock.ledger.row_counts import (
-    NOT_WRITTEN,
-    REJECTED,
-    RESHAPED,
-    add_counts,
-    read_row_counts,
-    unexplained,
-)
+from penstock.ledger.row_counts import NOT_WRITTEN, REJECTED, RESHAPED, add_counts, unexplained
 from penstock.ledger.write_target import DeltaTableTarget
-from penstock.operations.quarantine_rows import tables_with_quarantine
+from penstock.operations.quarantine_rows import quarantine_exists, quarantine_log, tables_with_quarantine
 from penstock.operations.replay_plan import open_table_session
+from penstock.operations.staleness import refuse_open_work
 from penstock.operations.steps import FinishRedrive, RunAgain
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import FILE, ROW, SOURCE, with_own_source
@@ -58,13 +50,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.delta_log import Commit
-    from penstock.ledger.entry import Entry, Place, RowCounts
+    from penstock.ledger.entry import Entry, RowCounts
     from penstock.ledger.head import LedgerHead
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
+    from penstock.tables.pipeline import StagedPipeline
     from penstock.tables.session import TableSession
-
-# Rejected rows, and how they become a batch of their table again.
 
 
 @dataclass(frozen=True)
@@ -76,9 +67,6 @@ class Runnable:
     """Turns rows of the quarantine into the batch that the table's function is given."""
     untouched: DataFrame | None = None
     """Requested rows that cannot be run again: they stay as they are."""
-
-
-# Rejected rows as a batch of their table.
 
 
 _COORDINATES = ("topic", "partition", "offset")
@@ -168,20 +156,26 @@ def files_runnable(work: TableSession, rejected: DataFrame) -> Runnable:
     survey = reader.schema.format.survey(unchanged_files, StructType()) if unchanged_files else Survey()
     stages = staged_table(work.table, reader, choice, survey)
     rows = reader.schema.format.rows(unchanged_files, choice, survey, max(1, len(unchanged_files) // _FILES_A_TASK))
-    suppression = Suppression(work.table, work.store)
-    tombstones = tombstone_table(work.spark, work.store, work.table, idempotent=work.idempotent)
     lookups = Lookups(work.table, work.store)
     if reader.files.new_fields == "add":
         pins = Pins(0, "", lookups.newest())
         batch = stages.run(rows, pins, lookups.read(work.spark, pins))
         settle_columns(work.spark, work.table, table_schema(work.table, batch.rows))
-    staged = StagedProcessor(with_schema(work.table, choice), stages, lookups, None, suppression, tombstones)
+    suppression = Suppression(work.table, work.store)
     return Runnable(
-        IsolatingProcessor(SuppressingRows(staged, suppression), staged, work.table, work.log, redriving=True),
+        _processor(work, with_schema(work.table, choice), stages, lookups, suppression),
         rejected.where(can_run_again),
         partial(_lines, rows),
         rejected.where(~can_run_again),
     )
+
+
+def _processor(
+    work: TableSession, table: TablePlan, stages: StagedPipeline, lookups: Lookups, suppression: Suppression
+) -> IsolatingProcessor:
+    tombstones = tombstone_table(work.spark, work.store, work.table, idempotent=work.idempotent)
+    staged = StagedProcessor(table, stages, lookups, None, suppression, tombstones)
+    return IsolatingProcessor(SuppressingRows(staged, suppression), staged, work.table, work.log, redriving=True)
 
 
 def _lines(rows: DataFrame, rejected: DataFrame) -> DataFrame:
@@ -211,13 +205,12 @@ MARK = "redrive"
 class RedriveMarks:
     def __init__(self, spark: SparkSession, store: Store, table: TablePlan) -> None:
         """UsageError if the table has no quarantine."""
-        quarantine_table = quarantine_of(table.name, table.uri)
-        self._session, self.uri = spark.newSession(), quarantine_table.uri
-        self._log = DeltaLog(store, quarantine_table.uri, quarantine_table.table)
+        self._session, self.uri = spark.newSession(), quarantine_of(table.name, table.uri).uri
+        self._log = quarantine_log(table, store)
         if not self._log.versions():
             raise UsageError(f"{table.name} has no quarantine", hint="nothing of it was ever rejected")
         if MARK not in self.rows().columns:
-            self._session.sql(f"ALTER TABLE delta.{quote(quarantine_table.uri)} ADD COLUMNS ({MARK} STRING)")
+            self._session.sql(f"ALTER TABLE delta.{quote(self.uri)} ADD COLUMNS ({MARK} STRING)")
 
     def rows(self) -> DataFrame:
         return self._session.read.format("delta").load(self.uri)
@@ -259,9 +252,6 @@ class RedriveMarks:
         entry = head.entry.with_new_id(kind="redrive", counts=head.counts, seen=head.version, pending={})
         with commit_metadata(self._session, entry, idempotent=False):
             yield head, entry
-
-
-# The rows that stay in the quarantine after a redrive.
 
 
 PARTLY = "partly_landed"
@@ -306,9 +296,6 @@ def _with_reason(rows: DataFrame, reason: object, detail: object, entry: Entry) 
     )
 
 
-# Running rejected rows again with the table's current definition: those that pass land once and leave the quarantine;
-# the others stay, with their new reason.
-#
 # A redrive makes four commits: it marks the rows in the quarantine, appends those that pass to the table, records their
 # counts in a ledger entry, and settles the marked rows. If it is killed in between, the next redrive finds the marks
 # and finishes it first. All under the table's commit lock.
@@ -339,12 +326,12 @@ def redrive(work: TableSession, condition: str | None) -> list[RedriveResult]:
         failure: Exception | None = None
         if (cut_off := marks.open_redrive()) is not None:
             try:
-                results.append(_run_or_leave(work, marks, cut_off, marks.marked_rows(cut_off).count()))
+                results.append(_run_or_leave(work, marks, cut_off, marks.marked_rows(cut_off).count(), since=-1))
             except Exception as error:  # raised after the requested rows have been run
                 failure = error
-        redrive_id = uuid.uuid4().hex
+        newest, redrive_id = max(work.log.versions(), default=-1), uuid.uuid4().hex
         if rows := marks.mark(redrive_id, condition):
-            results.append(_run_or_leave(work, marks, redrive_id, rows))
+            results.append(_run_or_leave(work, marks, redrive_id, rows, since=newest))
         if failure is not None:
             raise failure
         return results
@@ -352,25 +339,26 @@ def redrive(work: TableSession, condition: str | None) -> list[RedriveResult]:
         work.lock.release()
 
 
-def _run_or_leave(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) -> RedriveResult:
+def _run_or_leave(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int, *, since: int) -> RedriveResult:
     """On failure, unmarks the rows unless some have landed: left marked, they would come before every later redrive.
-    If even that fails, the next redrive does it."""
+    If even that fails, the next redrive does it. `since` is a version of the table from before the redrive got its id:
+    all its commits are later."""
     try:
-        return _run(work, marks, redrive_id, rows)
+        return _run(work, marks, redrive_id, rows, since)
     except Exception:
         with suppress(Exception):
             head = read_head(work.log)
-            if head is not None and not _redrive_commits(work, head, redrive_id):
+            if head is not None and not _redrive_commits(work.log, head, redrive_id, since):
                 marks.settle(redrive_id, marks.marked_rows(redrive_id), files=1 + rows // MOST_IN_FILE)
         raise
 
 
-def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) -> RedriveResult:
+def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int, since: int) -> RedriveResult:
     table, head = work.table, _ledger_head(work)
     runnable = _make_runnable(work, marks.marked_rows(redrive_id), head.entry)
     head = advance(head, work.log)  # the table may have got columns
     processor, rejected = runnable.processor, runnable.rejected
-    commits = _redrive_commits(work, head, redrive_id)
+    commits = _redrive_commits(work.log, head, redrive_id, since)
     version_before = commits[0].version - 1 if commits else head.version
     landed_before = _landed_coordinates(rejected, table, version_before) if table.write.merge is None else None
     ambiguous = (
@@ -379,12 +367,13 @@ def _run(work: TableSession, marks: RedriveMarks, redrive_id: str, rows: int) ->
         else _shared_coordinates(rejected).union(landed_before).distinct()
     )
     batch = runnable.make_batch(rejected.join(ambiguous, SOURCE, "left_anti"))
+    first_entry = commits[0].entry if commits else None
     pins = Pins(
         time.time_ns() // 1_000_000,
         table.definition,
         Lookups(table, work.store).newest(),
         set_aside=head.entry.pins.set_aside,  # of the last batch, which runs again if the checkpoint is rebuilt
-        redrive_set_aside=_failed_records(commits),
+        redrive_set_aside=first_entry.pins.redrive_set_aside if first_entry is not None else (),
     )
     entry = replace(head.carry_entry, kind="redrive", pins=pins, note=f"redrive {redrive_id}")
     try:
@@ -424,9 +413,7 @@ def _make_runnable(work: TableSession, rejected: DataFrame, last: Entry) -> Runn
         growing = GrowingTableProcessor(work.spark, table, work.store, suppression)
         entry = replace(last, pins=replace(last.pins, lookups=lookups.newest()))
         stages = stages_for(table, growing.extend_by_rejected(as_batch(rejected, table), entry), "judge")
-    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    staged = StagedProcessor(table, stages, lookups, None, suppression, tombstones)
-    processor = IsolatingProcessor(SuppressingRows(staged, suppression), staged, table, work.log, redriving=True)
+    processor = _processor(work, table, stages, lookups, suppression)
     return Runnable(processor, rejected, partial(as_batch, table=table))
 
 
@@ -438,30 +425,24 @@ def _remaining_untouched(work: TableSession, rows: DataFrame, *, landed: bool) -
 
 
 def _ledger_head(work: TableSession) -> LedgerHead:
-    head = read_head(work.log)
-    if head is None:
-        raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
-    if pending_replay(head.entry) is not None:
-        raise Transient("a replay of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
-    if pending_rewind(head.entry) is not None:
-        raise Transient("a rewind of it is not done yet", where=work.table.name, hint="`penstock run` finishes it")
+    head = work.head()
+    refuse_open_work(work.table.name, head.entry, Transient, "replay", "rewind")
     refuse_foreign_changes(head, work.log)
-    folder = checkpoint_folder(work.table.checkpoints, head.entry)
-    row_counts = read_row_counts(work.store, folder, head.entry.batch)
-    if head.entry.kind == "batch" and not row_counts:  # its rejected rows may not be in quarantine yet
+    if head.entry.kind == "batch" and not head.row_counts:  # its rejected rows may not be in quarantine yet
         raise Transient(
             f"batch {head.entry.generation}.{head.entry.batch} was cut off before all of it was written",
             where=work.table.name,
             hint=f"`penstock run --once {work.table.name}` completes it",
         )
-    return replace(head, row_counts=row_counts)
+    return head
 
 
-def _redrive_commits(work: TableSession, head: LedgerHead, redrive_id: str) -> list[Commit]:
-    """The commits of a redrive that was cut off, oldest first: the one with its rows, and the one that counts them."""
+def _redrive_commits(log: DeltaLog, head: LedgerHead, redrive_id: str, since: int) -> list[Commit]:
+    """The commits of a redrive after version `since`, oldest first: the one with its rows, and the one that counts
+    them. Of a new redrive there are none, unless another process took it for one that was cut off."""
     commits: list[Commit] = []
-    for version in range(head.version, -1, -1):
-        commit = work.log.commit(version)
+    for version in range(head.version, since, -1):
+        commit = log.commit(version)
         if commit is None or (commit.entry is not None and commit.entry.kind in REPLACING_KINDS):
             break  # what the redrive did before all rows were replaced is no longer in the table
         if commit.entry is not None and (commit.entry.note or "").startswith(f"redrive {redrive_id}"):
@@ -469,12 +450,6 @@ def _redrive_commits(work: TableSession, head: LedgerHead, redrive_id: str) -> l
         elif commits:
             break
     return commits[::-1]
-
-
-def _failed_records(commits: Sequence[Commit]) -> tuple[Place, ...]:
-    """Records on which an expression raised when the rows were appended."""
-    entry = commits[0].entry if commits else None
-    return entry.pins.redrive_set_aside if entry is not None else ()
 
 
 def _refuse_changed_definition(work: TableSession, commit: Commit, redrive_id: str) -> None:
@@ -514,7 +489,6 @@ def _confirm_landed(work: TableSession, head: LedgerHead, entry: Entry) -> int:
 
 def _count(work: TableSession, entry: Entry, left: int, landed: int, row_counts: RowCounts) -> None:
     """Commits the new row counts: moves rows from rejected to what they are now."""
-    spark: SparkSession = work.spark
     head = read_head(work.log)
     assert head is not None
     not_written = {name: row_counts.get(name, 0) for name in NOT_WRITTEN if name != REJECTED}
@@ -525,11 +499,8 @@ def _count(work: TableSession, entry: Entry, left: int, landed: int, row_counts:
     counted_entry = replace(
         head.carry_entry, kind="redrive", pins=head.entry.pins, counts=counts, note=f"{entry.note}{_COUNTED_SUFFIX}"
     )
-    append_entry(spark, work.table.uri, counted_entry)
+    append_entry(work.spark, work.table.uri, counted_entry)
     must_confirm(head, work.log, counted_entry)
-
-
-# `dlq redrive`: choosing the rows and running them.
 
 
 @dataclass(frozen=True)
@@ -553,8 +524,7 @@ def redrivable_table(plan: Plan, store: Store, name: str) -> TablePlan:
     """The table of that name; UsageError if its rows cannot be redriven. Needs no Spark."""
     (table,) = tables_with_quarantine(plan, store, [name])
     refuse_kind(table)
-    quarantine_table = quarantine_of(table.name, table.uri)
-    if not DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions():
+    if not quarantine_exists(table, store):
         raise UsageError(f"{table.name} has no quarantine yet", hint="it is made with the table: `penstock run`")
     return table
 

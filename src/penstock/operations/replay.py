@@ -53,9 +53,6 @@ if TYPE_CHECKING:
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
 
-# Rows that a replay keeps as they are, because their source data no longer exists.
-
-
 _IN_SOURCE = {name: f"{SOURCE}.{name}" for name in ("topic", "partition", "offset")}
 
 
@@ -83,11 +80,9 @@ def kept_rejects_condition(replay_input: ReplayInput) -> str | None:
     """The same condition on the rows of its quarantine."""
     if replay_input.complete:
         return None
-    return (
-        _in_files(replay_input.missing_files)
-        if replay_input.missing_files
-        else _before_offsets(replay_input.first_offsets or {}, _IN_SOURCE)
-    )
+    if replay_input.missing_files:
+        return _in_files(replay_input.missing_files)
+    return _before_offsets(replay_input.first_offsets or {}, _IN_SOURCE)
 
 
 def _in_files(names: tuple[str, ...]) -> str:
@@ -120,11 +115,9 @@ def settle_quarantine(
     tombstones = tombstone_table(spark, store, table, idempotent=idempotent)
     if tombstones is not None and tombstones.last_filled_generation < head.entry.generation:
         tombstones.drop(f"generation < {head.entry.generation}", replace(head.entry, kind="fill", pending={}))
-    if not table.may_reject:
-        return
-    quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
+    quarantine = existing_quarantine(spark, table, store, idempotent=idempotent)
     generation, kept_condition = head.entry.generation, kept_condition_of(head.entry)
-    if not quarantine.exists or quarantine.last_filled_generation >= generation:
+    if quarantine is None or quarantine.last_filled_generation >= generation:
         return
     older_rows = f"generation < {generation}"
     condition = older_rows if kept_condition is None else f"{older_rows} AND NOT coalesce({kept_condition}, false)"
@@ -139,11 +132,17 @@ def drop_rejects_since(
     entry = replace(head.entry, kind="open", pending={})
     between = f"generation > {generation} AND generation < {entry.generation}"
     settle_tombstones(spark, table, store, head, idempotent=idempotent)
-    if not table.may_reject:
-        return
-    quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
-    if quarantine.exists:
+    quarantine = existing_quarantine(spark, table, store, idempotent=idempotent)
+    if quarantine is not None:
         quarantine.drop(between, entry)
+
+
+def existing_quarantine(spark: SparkSession, table: TablePlan, store: Store, *, idempotent: bool) -> Quarantine | None:
+    """None if the table rejects no rows, or has no quarantine yet."""
+    if not table.may_reject:
+        return None
+    quarantine = Quarantine(spark, store, quarantine_of(table.name, table.uri), "", idempotent=idempotent)
+    return quarantine if quarantine.exists else None
 
 
 # Rebuilding a table from what it has read: its function runs over all of that, and readers see one commit.
@@ -196,7 +195,7 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
     try:
         say("rows are written")
         processor.write(replay_input.rows, entry, refill, files=0)
-        for remark in getattr(processor, "remarks", ()):
+        for remark in processor.remarks:
             say(remark)
         entry = refill.entry or entry
         say("rows are committed")
@@ -277,17 +276,12 @@ def _commit(
     return FillResult(replace(head, row_counts=row_counts), rows, kept, row_counts)
 
 
-# Opening a generation for a replay, and resuming a replay that was cut off.
-
-
 def open_replay(work: TableSession, at: int | None, note: str) -> LedgerHead:
     """Fences the writer of the generation before. `at` is a version of the table upstream, after which the table
     continues; None: the source is read as far as the table has read it, and the table keeps its position."""
     acquire_commit(work.lock, work.table.name)
     try:
-        head = read_head(work.log)
-        if head is None:
-            raise Terminal("it was never made", where=work.table.name, hint="`penstock run` makes it")
+        head = work.head()
         refuse_foreign_changes(head, work.log)
         _refuse_rewind(work, head.entry, at)
         head = try_complete_last(work, head)  # in case the replay is aborted

@@ -16,15 +16,16 @@ from penstock.ledger.head import read_head
 from penstock.ledger.pending import forgotten_after, pending_replay, start_position
 from penstock.ledger.position import Version, parse_version
 from penstock.operations.replay import replay
+from penstock.operations.status import runner
 from penstock.operations.steps import RebuildTable, rebuilds_after
 from penstock.plan.build import readers_of, tables_to_rebuild
 from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.registry import open_client
 from penstock.sources.topics import first_readable_offsets
-from penstock.storage.locks import JvmLock, NoLock, holder, lock_path, owner
-from penstock.storage.stores import HadoopStore, LocalStore, source_store
+from penstock.storage.locks import JvmLock, NoLock, lock_path, owner
+from penstock.storage.stores import open_store, source_store
 from penstock.tables.session import TableSession
-from penstock.tables.sources import Sources
+from penstock.tables.stream import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +48,6 @@ def downstream_of(plan: Plan, name: str, store: Store) -> list[TableReader]:
         for reader in tables_to_rebuild(plan, name)
         if read_head(DeltaLog(store, reader.table.uri, reader.table.name)) is not None
     ]
-
-
-# The plan of a replay.
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,6 @@ def document(replay_plan: ReplayPlan) -> dict[str, Any]:
     }
 
 
-# Planning a replay, from the ledgers and the broker without a JVM.
-
-
 def plan_replay(
     plan: Plan, table: TablePlan, store: Store, *, version: int | None, as_of: datetime | None, cascade: bool
 ) -> ReplayPlan:
@@ -134,7 +129,7 @@ def plan_replay(
     at = _upstream_version(table, store, version, as_of)
     after = current_position if at is None else str(Version(parse_version(current_position).table_id, at + 1))
     readers = tuple(readers_of(plan, table.name))
-    running = holder(lock_path(plan.system, table.name, "run")) if plan.local else None
+    running = runner(plan, table)
     replay_plan = ReplayPlan(
         table=table,
         source=_describe_source(table, current_position, at),
@@ -287,10 +282,15 @@ def run_rebuild(
     return filled
 
 
+def session_store(spark: SparkSession, plan: Plan) -> Store:
+    """The lake's store for work in a session."""
+    return open_store(plan, spark)
+
+
 @contextmanager
 def open_table_session(spark: SparkSession, plan: Plan, table: TablePlan) -> Iterator[TableSession]:
     """Opens the table for work beside its runner. LockHeld if another process replays it."""
-    store: Store = LocalStore() if plan.local else HadoopStore(spark)
+    store = session_store(spark, plan)
     replay_lock: Lock = NoLock()
     commit_lock: Lock = NoLock()
     try:

@@ -13,9 +13,9 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructType, VariantType
 
-from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.ledger.pending import Replay, start_position
+from penstock.operations.quarantine_rows import quarantine_exists
 from penstock.operations.replay import fill_entry, kept_rows_condition, replay_request
 from penstock.operations.replay_plan import open_table_session
 from penstock.plan.quarantine import quarantine_of
@@ -32,13 +32,10 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.head import LedgerHead
-    from penstock.ledger.writer import BatchProcessor
     from penstock.operations.replay_plan import ReplayPlan
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
     from penstock.tables.session import TableSession
-
-# The table as it would be after a replay, as rows that are written nowhere.
 
 
 class PreviewTarget:
@@ -92,13 +89,10 @@ def preview(work: TableSession, head: LedgerHead, at: int | None, after: tuple[s
     try:
         processor.write(replay_input.rows, entry, target, files=0)
         now = existing if table.write.merge is None else alive(existing)
-        yield Preview(now, target.rows(kind.schema, session), _rejected(processor, replay_input.rows, entry, table))
+        rejected = processor.rejected(replay_input.rows, entry) if table.may_reject else None
+        yield Preview(now, target.rows(kind.schema, session), rejected)
     finally:
         processor.release()
-
-
-def _rejected(processor: BatchProcessor, rows: DataFrame, entry: Entry, table: TablePlan) -> DataFrame | None:
-    return processor.rejected(rows, entry) if table.may_reject else None
 
 
 # Comparing two states of a table row by row: rows added, removed and changed.
@@ -147,10 +141,6 @@ class RowDifference:
         return not (self.added or self.removed or self.changed or any(self.columns.values()))
 
 
-def difference_document(row_difference: RowDifference) -> dict[str, Any]:
-    return asdict(row_difference)
-
-
 def difference(
     now: DataFrame, then: DataFrame, by: Sequence[str], partition_by: Sequence[str], ignored: Sequence[str] = ()
 ) -> RowDifference:
@@ -189,22 +179,19 @@ def difference(
         samples = _samples(differing, now, then, shared_columns, by)
     finally:
         differing.unpersist()
-    added, removed, changes = (
-        sum(getattr(counts, name) for counts in counts_by_partition) for name in ("added", "removed", "changed")
-    )
-    column_changes = {
-        "new": [name for name in then.columns if name not in now.columns],
-        "gone": [name for name in now.columns if name not in then.columns],
-    }
+    added, removed = (sum(getattr(counts, name) for counts in counts_by_partition) for name in ("added", "removed"))
     return RowDifference(
         by=tuple(by),
         added=added,
         removed=removed,
-        changed=changes,
+        changed=sum(counts.changed for counts in counts_by_partition),
         rows=now.count() + added - removed,
         parts=tuple(counts_by_partition[:PARTITIONS]) if partition_columns else (),
         samples=samples,
-        columns=column_changes,
+        columns={
+            "new": [name for name in then.columns if name not in now.columns],
+            "gone": [name for name in now.columns if name not in then.columns],
+        },
     )
 
 
@@ -246,10 +233,8 @@ def _samples(
         for kind, condition in conditions.items()
         for row in sides.where(condition).limit(SAMPLES).collect()
     ]
-    rows_now = _read_rows_by_hash(now, columns, [sample[1]["a"] for sample in hashed_samples if sample[1] is not None])
-    rows_then = _read_rows_by_hash(
-        then, columns, [sample[2]["a"] for sample in hashed_samples if sample[2] is not None]
-    )
+    rows_now = _read_rows_by_hash(now, columns, [old["a"] for _, old, _ in hashed_samples if old is not None])
+    rows_then = _read_rows_by_hash(then, columns, [new["a"] for _, _, new in hashed_samples if new is not None])
     return tuple(
         RowSample(kind, rows_now.get(old["a"]) if old else None, rows_then.get(new["a"]) if new else None)
         for kind, old, new in hashed_samples
@@ -285,9 +270,6 @@ def _is_unhashable(kind: DataType) -> bool:
     return isinstance(kind, MapType | VariantType) or (inner is not None and _is_unhashable(inner))
 
 
-# Comparing a table and its quarantine with what a replay would make of them.
-
-
 REASON = "error_reason"
 
 
@@ -301,7 +283,7 @@ class ReplayPreview:
 
 def preview_document(outlook: ReplayPreview) -> dict[str, Any]:
     return {
-        **difference_document(outlook.rows),
+        **asdict(outlook.rows),
         "quarantine": {"now": outlook.rejected_now, "then": outlook.rejected_then},
     }
 
@@ -339,8 +321,7 @@ def _time_columns(table: TablePlan) -> list[str]:
 
 
 def _count_quarantined(spark: SparkSession, store: Store, table: TablePlan) -> dict[str, int]:
-    quarantine_table = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not DeltaLog(store, quarantine_table.uri, quarantine_table.table).versions():
+    if not table.may_reject or not quarantine_exists(table, store):
         return {}
-    rows = spark.read.format("delta").load(quarantine_table.uri)
+    rows = spark.read.format("delta").load(quarantine_of(table.name, table.uri).uri)
     return {str(row[0]): int(row[1]) for row in rows.groupBy(REASON).count().collect()}

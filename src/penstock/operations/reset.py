@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Conflict, PenstockError, TableChanged, Terminal, UsageError
 from penstock.ledger import position
 from penstock.ledger.checkpoint import checkpoint_folder, rebuild
-from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.generations import open_generation
 from penstock.ledger.head import position_at, read_head
-from penstock.ledger.pending import pending_replay, pending_rewind
 from penstock.ledger.position import VERSIONS, Range, Version, parse_version
 from penstock.ledger.source import Start
+from penstock.operations.heal import table_locks
+from penstock.operations.prepare import create_table
+from penstock.operations.quarantine_rows import quarantine_log
+from penstock.operations.replay_plan import session_store
+from penstock.operations.staleness import refuse_open_work
 from penstock.operations.steps import MakeCheckpoint, OpenGeneration
-from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import TopicsSource, VersionsSource, VersionStartPlan
 from penstock.sources.delta_changes import oldest_unbroken, resolve_version, table_id
 from penstock.sources.registry import open_client
 from penstock.sources.topics import require_topics, resolve_offsets
-from penstock.storage.locks import JvmLock, NoLock, acquire_commit, acquire_run, lock_path
-from penstock.storage.stores import HadoopStore, LocalStore, source_store
-from penstock.tables.columns import with_statistics
+from penstock.storage.locks import JvmLock, NoLock
+from penstock.storage.stores import source_store
 from penstock.tables.kinds import resolve_table
 from penstock.tables.merge.tombstones import next_generation
 from penstock.tables.session import TableSession, complete_last
-from penstock.tables.sources import Sources
+from penstock.tables.stream import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.sources.topics import LogClient
     from penstock.storage.stores import Store
-
-# A position that a person chooses for a table, and its consequences.
 
 
 @dataclass(frozen=True)
@@ -89,24 +88,13 @@ def head_of(log: DeltaLog) -> LedgerHead | None:
 
 
 def document(reset_plan: ResetPlan) -> dict[str, Any]:
-    def plain(ranges: tuple[Range, ...]) -> list[dict[str, Any]]:
-        return [
-            {
-                "topic": offset_range.topic,
-                "partition": offset_range.partition,
-                "start": offset_range.start,
-                "end": offset_range.end,
-            }
-            for offset_range in ranges
-        ]
-
     return {
         "table": reset_plan.table.name,
         "to": reset_plan.to,
         "before": json.loads(reset_plan.before) if reset_plan.before else None,
         "after": json.loads(reset_plan.after),
-        "skipped": plain(reset_plan.skipped),
-        "again": plain(reset_plan.read_again),
+        "skipped": list(map(asdict, reset_plan.skipped)),
+        "again": list(map(asdict, reset_plan.read_again)),
         "dropped": list(reset_plan.dropped),
         "emptied": bool(reset_plan.starts_over),
         "steps": [step.describe() for step in reset_plan.steps],
@@ -122,14 +110,10 @@ VERSION_TARGETS = "earliest, latest, starting, ledger, version:N of this table, 
 def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
     source = table.versions
     assert source is not None
-    name = source.label
-    upstream = DeltaLog(source_store(source, store), source.uri, name)
-    versions = upstream.versions()
-    identity = table_id(upstream, versions)
-    if identity is None:
-        raise Terminal(f"the table {name} is not there", where=table.name, hint="put it back, or run it first")
-    head = head_of(DeltaLog(store, table.uri, table.name))
-    after = _choose_version(table, source, upstream, versions, identity, head, store, to)
+    upstream = _read_upstream(table, source, store)
+    log = DeltaLog(store, table.uri, table.name)
+    head = head_of(log)
+    after = _choose_version(source, upstream, log, head, to)
     current = parse_version(head.entry.after[0]) if head else None
     skipped, again = _consequences(current, after)
     return ResetPlan(
@@ -139,49 +123,72 @@ def plan_delta_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
         after=str(after),
         skipped=skipped,
         read_again=again,
-        ids={name: identity},
+        ids={source.label: upstream.identity},
     )
 
 
+@dataclass(frozen=True)
+class _Upstream:
+    """The Delta table that a table reads, as it is now."""
+
+    reader: str
+    """The table that reads it."""
+    log: DeltaLog
+    versions: list[int]
+    identity: str
+
+    def resolve(self, starting: VersionStartPlan) -> Version:
+        return resolve_version(starting, self.identity, self.versions, self.log, self.reader)
+
+    def nearest(self, version: Version) -> Version:
+        """The nearest position that exists: a recreated table is read from its start, versions that its log no longer
+        has are skipped."""
+        if version.table_id != self.identity or version.version > self.versions[-1] + 1:
+            return Version(self.identity, self.versions[-1], snapshot=True)
+        oldest = oldest_unbroken(self.versions)
+        return version if version.snapshot or version.version >= oldest else Version(self.identity, oldest)
+
+
+def _read_upstream(table: TablePlan, source: VersionsSource, store: Store) -> _Upstream:
+    log = DeltaLog(source_store(source, store), source.uri, source.label)
+    versions = log.versions()
+    identity = table_id(log, versions)
+    if identity is None:
+        raise Terminal(f"the table {source.label} is not there", where=table.name, hint="put it back, or run it first")
+    return _Upstream(table.name, log, versions, identity)
+
+
 def _choose_version(
-    table: TablePlan,
-    source: VersionsSource,
-    upstream: DeltaLog,
-    versions: list[int],
-    identity: str,
-    head: LedgerHead | None,
-    store: Store,
-    to: str,
+    source: VersionsSource, upstream: _Upstream, log: DeltaLog, head: LedgerHead | None, to: str
 ) -> Version:
-    def start(starting: VersionStartPlan) -> Version:
-        return resolve_version(starting, identity, versions, upstream, table.name)
-
     if to == "earliest":
-        return start(VersionStartPlan("earliest"))
+        return upstream.resolve(VersionStartPlan("earliest"))
     if to == "latest":
-        return start(VersionStartPlan("latest"))
+        return upstream.resolve(VersionStartPlan("latest"))
     if to == "starting":
-        return start(source.starting)
+        return upstream.resolve(source.starting)
     if to.startswith("source:") and to[7:].isdigit():
-        return start(VersionStartPlan("version", version=int(to[7:])))
+        return upstream.resolve(VersionStartPlan("version", version=int(to[7:])))
+    if (recorded := _recorded_position(log, head, to)) is not None:
+        return upstream.nearest(parse_version(recorded))
+    raise _no_position_error(to, VERSION_TARGETS, head)
+
+
+def _recorded_position(log: DeltaLog, head: LedgerHead | None, to: str) -> str | None:
+    """The position of `ledger` or `version:N` in the table's ledger; None for another `to`."""
     if to == "ledger" and head is not None:
-        return _nearest(parse_version(head.entry.after[0]), identity, versions)
+        return head.entry.after[0]
     if to.startswith("version:") and to[8:].isdigit():
-        entry = position_at(DeltaLog(store, table.uri, table.name), int(to[8:]))
+        entry = position_at(log, int(to[8:]))
         if entry is None:
-            raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {table.name}`")
-        return _nearest(parse_version(entry.after[0]), identity, versions)
-    hint = f"write {VERSION_TARGETS}" + ("" if head else "; there is no ledger to go on from")
-    raise UsageError(f"--to {to} is not a position", hint=hint)
+            raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {log.table}`")
+        return entry.after[0]
+    return None
 
 
-def _nearest(version: Version, identity: str, versions: list[int]) -> Version:
-    """The nearest position that exists: a recreated table is read from its start, versions that its log no longer has
-    are skipped."""
-    if version.table_id != identity or version.version > versions[-1] + 1:
-        return Version(identity, versions[-1], snapshot=True)
-    oldest = oldest_unbroken(versions)
-    return version if version.snapshot or version.version >= oldest else Version(identity, oldest)
+def _no_position_error(to: str, targets: str, head: LedgerHead | None) -> UsageError:
+    hint = f"write {targets}" + ("" if head else "; there is no ledger to go on from")
+    return UsageError(f"--to {to} is not a position", hint=hint)
 
 
 def _consequences(current: Version | None, after: Version) -> tuple[tuple[Range, ...], tuple[Range, ...]]:
@@ -297,18 +304,12 @@ def _choose_offsets(
         return broker.end
     if to == "starting":
         return resolve_offsets(source, admin, broker.topics, table)
-    if to == "ledger" and head is not None:
-        return broker.nearest(position.parse(head.entry.after[0]))
-    if to.startswith("version:") and to[8:].isdigit():
-        entry = position_at(log, int(to[8:]))
-        if entry is None:
-            raise UsageError(f"version {to[8:]} has no ledger entry", hint=f"`penstock history {table}`")
-        return broker.nearest(position.parse(entry.after[0]))
+    if (recorded := _recorded_position(log, head, to)) is not None:
+        return broker.nearest(position.parse(recorded))
     try:
         requested = broker.refuse_outside(position.parse(to))
     except (ValueError, AttributeError, TypeError):
-        hint = f"write {OFFSET_TARGETS}" + ("" if head else "; there is no ledger to go on from")
-        raise UsageError(f"--to {to} is not a position", hint=hint) from None
+        raise _no_position_error(to, OFFSET_TARGETS, head) from None
     # A partition that is not named keeps its position: left out, it would be read from its start.
     unchanged = broker.nearest(position.parse(head.entry.after[0])) if head else broker.first
     return {topic: unchanged.get(topic, {}) | requested.get(topic, {}) for topic in {**unchanged, **requested}}
@@ -324,28 +325,16 @@ def plan_stream_reset(table: TablePlan, store: Store, to: str) -> ResetPlan:
             f"--to {to}: what Spark keeps of {table.name} is of one position, and of no other",
             hint=f"`penstock checkpoints reset {table.name} --to starting` empties the table and starts over",
         )
-    starts = [_start_position(table, source, store) for source in table.stream.inputs.values()]
+    sources = table.stream.inputs.values()
+    starts = [_read_upstream(table, source, store).resolve(source.starting) for source in sources]
     head = head_of(DeltaLog(store, table.uri, table.name))
     return ResetPlan(
         table=table,
         to=to,
         before=head.entry.after[0] if head else None,
-        after=starts[0],
-        starts_over=tuple(dict.fromkeys(source.table or source.uri for source in table.stream.inputs.values())),
+        after=str(starts[0]),
+        starts_over=tuple(dict.fromkeys(source.label for source in sources)),
     )
-
-
-def _start_position(table: TablePlan, source: VersionsSource, store: Store) -> str:
-    name = source.table or source.uri
-    upstream = DeltaLog(source_store(source, store), source.uri, name)
-    versions = upstream.versions()
-    identity = table_id(upstream, versions)
-    if identity is None:
-        raise Terminal(f"the table {name} is not there", where=table.name, hint="put it back, or run it first")
-    return str(resolve_version(source.starting, identity, versions, upstream, table.name))
-
-
-# Planning a reset, by the kind of the table's source.
 
 
 def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = ()) -> ResetPlan:
@@ -364,21 +353,23 @@ def plan_reset(table: TablePlan, store: Store, to: str, only: tuple[str, ...] = 
 
 def run_reset(spark: SparkSession, plan: Plan, reset_plan: ResetPlan) -> LedgerHead:
     """Refused while a runner works on the table. Idempotent in effect: killed anywhere, it can be run again."""
-    table = reset_plan.table
-    store: Store = LocalStore() if plan.local else HadoopStore(spark)
+    table, store = reset_plan.table, session_store(spark, plan)
     source = Sources(lambda _: store, spark).open(table)
-    with ExitStack() as locks:
-        if plan.local:
-            path = lock_path(plan.system, table.name, "run")
-            acquire_run(locks.enter_context(closing(JvmLock(spark, path))), path, table.name)
-            path = lock_path(plan.system, table.name, "commit")
-            acquire_commit(locks.enter_context(closing(JvmLock(spark, path))), table.name)
-        head = _open_generation(TableSession(spark, table, store, source, NoLock(), not plan.local), reset_plan)
-        _make_checkpoint(spark, table, store, head)
-        return head
+    head: LedgerHead | None = None
+    with table_locks(plan, table, partial(JvmLock, spark)):
+        work = TableSession(spark, table, store, source, NoLock(), not plan.local)
+        for step in reset_plan.steps:
+            match step:
+                case OpenGeneration():
+                    head = _open_generation(work, reset_plan, step)
+                case MakeCheckpoint():
+                    assert head is not None
+                    _make_checkpoint(spark, table, store, head)
+    assert head is not None
+    return head
 
 
-def _open_generation(work: TableSession, reset_plan: ResetPlan) -> LedgerHead:
+def _open_generation(work: TableSession, reset_plan: ResetPlan, step: OpenGeneration) -> LedgerHead:
     """The caller holds the table's locks."""
     spark, table, store, source, log = work.spark, work.table, work.store, work.source, work.log
     head = head_of(log)
@@ -388,8 +379,9 @@ def _open_generation(work: TableSession, reset_plan: ResetPlan) -> LedgerHead:
             where=table.name,
             hint="run the command again: it shows what it would skip or read again now",
         )
-    refuse_open_work(table, head)
-    start = source.start() if reset_plan.starts_over else Start((reset_plan.after,), reset_plan.ids)
+    if head is not None:
+        refuse_open_work(table.name, head.entry, Terminal, "replay", "rewind")
+    start = source.start() if step.emptied else Start(step.position, reset_plan.ids)
     if head is not None:
         head, missing = _complete_last_batch(work, head)
         return open_generation(
@@ -402,26 +394,12 @@ def _open_generation(work: TableSession, reset_plan: ResetPlan) -> LedgerHead:
             subscription=source.subscription,
             definition=table.definition,
             note="; ".join(filter(None, (reset_plan.note, missing))),
-            emptied=bool(reset_plan.starts_over),
+            emptied=step.emptied,
             at_least=_next_free_generation(work),
         )
     schema = resolve_table(spark, table, store, source).schema
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
-    return genesis(
-        spark,
-        log,
-        table=table.name,
-        uri=table.uri,
-        schema=schema,
-        partition_by=table.write.partition_by,
-        cluster_by=table.write.cluster_by,
-        properties=with_statistics(table, schema),
-        position=start.position,
-        definition=table.definition,
-        topics=start.ids,
-        subscription=source.subscription,
-        generation=max(generations, default=0) + 1,
-    )
+    return create_table(work, schema, start, generation=max(generations, default=0) + 1)
 
 
 def _next_free_generation(work: TableSession) -> int:
@@ -430,11 +408,7 @@ def _next_free_generation(work: TableSession) -> int:
     killed before they are removed, and rejected rows would seem to be in the quarantine."""
     table, store = work.table, work.store
     generations = [int(name) for name in store.names(table.checkpoints) if name.isdigit()]
-    quarantine_table = quarantine_of(table.name, table.uri)
-    if (
-        table.may_reject
-        and (quarantine_head := head_of(DeltaLog(store, quarantine_table.uri, quarantine_table.table))) is not None
-    ):
+    if table.may_reject and (quarantine_head := head_of(quarantine_log(table, store))) is not None:
         generations.append(quarantine_head.entry.generation)
     return max(max(generations, default=0) + 1, next_generation(store, table))
 
@@ -449,17 +423,6 @@ def _complete_last_batch(work: TableSession, head: LedgerHead) -> tuple[LedgerHe
         why = error.message if isinstance(error, PenstockError) else " ".join(str(error).split())[:200]
         missing = f"the rejected rows of batch {entry.generation}.{entry.batch} may be missing in quarantine"
         return work.with_row_counts(head), f"{missing}: {why}"
-
-
-def refuse_open_work(table: TablePlan, head: LedgerHead | None) -> None:
-    """Terminal while a replay or a rewind is open: the table's position is not that of its rows."""
-    for verb, find_pending in (("replay", pending_replay), ("rewind", pending_rewind)):
-        if head is not None and find_pending(head.entry) is not None:
-            raise Terminal(
-                f"a {verb} of it was begun and is not done",
-                where=table.name,
-                hint=f"`penstock run` finishes it, `penstock {verb} {table.name} --abort` gives it up",
-            )
 
 
 def _make_checkpoint(spark: SparkSession, table: TablePlan, store: Store, head: LedgerHead) -> None:

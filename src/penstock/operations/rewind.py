@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import posixpath
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +24,6 @@ from penstock.ledger.pending import (
     Until,
     halt_document,
     pending_halt,
-    pending_replay,
     pending_rewind,
     pending_until,
     rewind_document,
@@ -30,13 +31,15 @@ from penstock.ledger.pending import (
 )
 from penstock.ledger.position import Version, dump, parse, parse_version, same
 from penstock.ledger.source import ReplayRequest
+from penstock.operations.replay import existing_quarantine
+from penstock.operations.staleness import refuse_open_work
 from penstock.plan.build import rebuild_effect
-from penstock.plan.quarantine import quarantine_of
 from penstock.plan.sources import DeltaSource
 from penstock.spark.jvm import java_session, jvm_of
 from penstock.storage.locks import acquire_commit
+from penstock.storage.stores import HadoopStore
 from penstock.tables.merge.tombstones import next_generation, settle_tombstones, tombstone_table
-from penstock.tables.quarantine import CompanionLog, Quarantine, version_of
+from penstock.tables.quarantine import version_of
 from penstock.tables.session import is_complete, try_complete_last
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
     from penstock.ledger.position import Offsets
     from penstock.storage.stores import Store
+    from penstock.tables.quarantine import CompanionLog
     from penstock.tables.session import TableSession
 
 # A table at an earlier version: its position, its counts, and when the next commit came.
@@ -71,15 +75,10 @@ def earlier_version(log: DeltaLog, head: LedgerHead, version: int) -> EarlierVer
     undone = tuple(log.since(version))
     _refuse(log, head, version, commit_then, undone)
     assert commit_then is not None and commit_then.entry is not None
-    later_versions = (commit_then.version + 1 + n for n in range(head.version - commit_then.version))
-    later_commits = (later_commit for number in later_versions if (later_commit := log.commit(number)) is not None)
-    first_undone = next(
-        (candidate for candidate in later_commits if candidate.origin is Origin.LEDGER and candidate.entry is not None),
-        None,
-    )
-    if first_undone is None or first_undone.entry is None:
-        return EarlierVersion(version, commit_then.entry, head.counts, undone[0].timestamp_ms, undone)
-    return EarlierVersion(version, commit_then.entry, first_undone.entry.counts, first_undone.timestamp_ms, undone)
+    for commit in map(log.commit, range(commit_then.version + 1, head.version + 1)):
+        if commit is not None and commit.origin is Origin.LEDGER and commit.entry is not None:
+            return EarlierVersion(version, commit_then.entry, commit.entry.counts, commit.timestamp_ms, undone)
+    return EarlierVersion(version, commit_then.entry, head.counts, undone[0].timestamp_ms, undone)
 
 
 def entry_at(log: DeltaLog, version: int) -> Commit | None:
@@ -105,13 +104,9 @@ def _refuse(log: DeltaLog, head: LedgerHead, version: int, commit: Commit | None
             f"the log of {table} does not reach back to where it was at version {version}",
             hint=f"`penstock replay {table}` makes it anew from its source",
         )
-    if not any(undone_commit.origin is not Origin.MAINTENANCE for undone_commit in undone):
+    if all(other.origin is Origin.MAINTENANCE for other in undone):
         raise UsageError(f"{table} is as it was at version {version}: there is nothing to undo", hint=hint)
-    forgotten = [
-        undone_commit.version
-        for undone_commit in undone
-        if undone_commit.entry is not None and undone_commit.entry.kind == "forget"
-    ]
+    forgotten = [other.version for other in undone if other.entry is not None and other.entry.kind == "forget"]
     if forgotten:
         raise UsageError(
             f"somebody was forgotten in version {forgotten[-1]} of {table}: it cannot go back to before that",
@@ -150,7 +145,10 @@ def _resume_in_topics(earlier: Entry, current: Entry) -> ResumePosition:
     """Topics that were added since begin where they began when added, not by `starting` again: latest would be later
     now. Topics that were removed since stay parked at the position they had at that version."""
     offsets_then, began_then, began_now = parse(earlier.after[0]), _began_offsets(earlier), _began_offsets(current)
-    parked_then = {topic: _parked_offsets(record) for topic, record in earlier.parked.items()}
+    parked_then = {
+        topic: {int(partition): int(offset) for partition, offset in record["offsets"].items()}
+        for topic, record in earlier.parked.items()
+    }
     known_offsets: Offsets = {**began_now, **parked_then, **offsets_then}
     topics = [topic for topic in parse(current.after[0]) if topic in known_offsets]
     ids = {**current.topics, **earlier.topics}
@@ -173,13 +171,6 @@ def _began_offsets(entry: Entry) -> Offsets:
     return parse(entry.began[0]) if entry.began else {}
 
 
-def _parked_offsets(parked: Mapping[str, Any]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in parked["offsets"].items()}
-
-
-# Whether a source still has all that a table would read again after a rewind.
-
-
 def refuse_lost_source(work: TableSession, current: Entry, resume: ResumePosition) -> None:
     """Terminal if rows would be lost because they cannot be read again."""
     replay_hint = f"`penstock replay {work.table.name}` makes it anew with what there is"
@@ -197,7 +188,9 @@ def refuse_lost_source(work: TableSession, current: Entry, resume: ResumePositio
         description = "files that it would read again"
     elif (source := work.table.delta) is not None:
         _refuse_replaced_rows(work, source, parse_version(resume.after[0]), replay_hint)
-        missing = tuple(_missing(work.spark, work.store, source, parse_version(resume.after[0])))
+        is_elsewhere = source.table is None and "://" in source.uri
+        store = HadoopStore(work.spark) if is_elsewhere else work.store
+        missing = tuple(_missing(work.spark, store, source, parse_version(resume.after[0])))
         description = f"files of {source.label} that it would read again"
     else:
         return
@@ -230,13 +223,14 @@ def _missing(spark: SparkSession, store: Store, source: DeltaSource, position: V
     yield from (path for path in needed_paths if path not in existing_paths)
 
 
+_SCHEME_AND_HOST = re.compile(r"\A(?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://[^/]*)?")
+
+
 def _needed_paths(spark: SparkSession, store: Store, source: DeltaSource, position: Version) -> Iterator[str]:
     version = position.version
     if position.snapshot:
         snapshot_files = spark.read.format("delta").option("versionAsOf", version).load(source.uri).inputFiles()
-        yield from (
-            unquote(str(file)).rpartition(f"{source.uri.rstrip('/').rpartition('/')[2]}/")[2] for file in snapshot_files
-        )
+        yield from (_path_in_folder(source.uri, file) for file in snapshot_files)
         version += 1
     while (text := store.read(f"{source.uri}/_delta_log/{version:020d}.json")) is not None:
         actions = [json.loads(line) for line in text.split("\n") if line]
@@ -244,8 +238,16 @@ def _needed_paths(spark: SparkSession, store: Store, source: DeltaSource, positi
         added = [action["cdc"] for action in actions if "cdc" in action] if source.changes else []
         if not changes or source.changes:  # a stream of rows skips commits that change rows
             added = added or [action["add"] for action in actions if "add" in action and action["add"]["dataChange"]]
-            yield from (path for file in added if "://" not in (path := unquote(file["path"])) and path[:1] != "/")
+            paths = (unquote(file["path"]) for file in added)
+            yield from (path for path in paths if "://" not in path and not path.startswith(("/", "file:")))
         version += 1
+
+
+def _path_in_folder(folder: str, file: str) -> str:
+    """The name of a file relative to its table's folder. Both are as Hadoop writes paths: names as they are on disk,
+    not percent-encoded; and Spark names the scheme of a local file."""
+    folder_path, file_path = (_SCHEME_AND_HOST.sub("", path) for path in (folder, file))
+    return posixpath.relpath(file_path, folder_path or "/")
 
 
 # Restoring a table to an earlier version: its rows, its quarantine, its position, all under its commit lock.
@@ -267,20 +269,10 @@ class RewindTarget:
 def plan_target(work: TableSession, head: LedgerHead, version: int) -> RewindTarget:
     """UsageError or Terminal if the table cannot go back to that version."""
     entry = head.entry
-    if pending_replay(entry) is not None:
-        raise Terminal(
-            "a replay of it is not done yet",
-            where=work.table.name,
-            hint=f"`penstock run` finishes it, `penstock replay {work.table.name} --abort` gives it up",
-        )
-    earlier = earlier_version(work.log, head, version)
-    open_rewind = pending_rewind(entry)
-    pending = Rewind(
-        version,
-        open_rewind.since if open_rewind else entry.generation,
-        open_rewind.position if open_rewind else entry.after,
-    )
-    return RewindTarget(earlier, resume_position(earlier.entry, entry), pending)
+    refuse_open_work(work.table.name, entry, Terminal, "replay")
+    earlier, open_rewind = earlier_version(work.log, head, version), pending_rewind(entry)
+    since, position = (open_rewind.since, open_rewind.position) if open_rewind else (entry.generation, entry.after)
+    return RewindTarget(earlier, resume_position(earlier.entry, entry), Rewind(version, since, position))
 
 
 def rewind(work: TableSession, version: int, opened: Callable[[], None] = lambda: None) -> LedgerHead:
@@ -292,7 +284,8 @@ def rewind(work: TableSession, version: int, opened: Callable[[], None] = lambda
         target = plan_target(work, head, version)
         refuse_files(work, target)
         head = try_complete_last(work, head)
-        head = _open_generation(work, head, target)
+        note, at_least = f"rewind to version {version}", next_generation(work.store, work.table)
+        head = _open_generation(work, head, target.resume, note, rewind_document(target.pending), at_least)
         try:
             opened()
         except BaseException:
@@ -337,19 +330,8 @@ def abort(work: TableSession, head: LedgerHead) -> LedgerHead:
     pending, commit = pending_rewind(head.entry), entry_at(work.log, head.commit.version - 1)
     assert pending is not None and commit is not None and commit.entry is not None
     entry = commit.entry
-    opened = open_generation(
-        work.spark,
-        work.log,
-        head,
-        work.table.uri,
-        after=pending.position,
-        topics=entry.topics,
-        subscription=entry.subscription,
-        definition=work.table.definition,
-        note="rewind given up",
-        parked=entry.parked,
-        began=entry.began,
-    )
+    resume = ResumePosition(pending.position, entry.began, entry.topics, entry.subscription, entry.parked)
+    opened = _open_generation(work, head, resume, "rewind given up")
     heal(work.store, checkpoint_folder(work.table.checkpoints, opened.entry), opened.entry)
     return opened
 
@@ -364,8 +346,14 @@ def _restore(uri: str, version: int, session: SparkSession) -> None:
     restore_handle(session, uri, version).commit()
 
 
-def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget) -> LedgerHead:
-    resume = target.resume
+def _open_generation(
+    work: TableSession,
+    head: LedgerHead,
+    resume: ResumePosition,
+    note: str,
+    pending: dict[str, object] | None = None,
+    at_least: int = 0,
+) -> LedgerHead:
     return open_generation(
         work.spark,
         work.log,
@@ -375,24 +363,26 @@ def _open_generation(work: TableSession, head: LedgerHead, target: RewindTarget)
         topics=resume.topics,
         subscription=resume.subscription,
         definition=work.table.definition,
-        note=f"rewind to version {target.pending.version}",
+        note=note,
         parked=resume.parked,
         began=resume.began,
-        pending=rewind_document(target.pending),
-        at_least=next_generation(work.store, work.table),
+        pending=pending,
+        at_least=at_least,
     )
 
 
 def companions(work: TableSession, earlier: EarlierVersion) -> list[tuple[CompanionLog, int]]:
     """The tables beside this one (quarantine, tombstones), and the version that each had then."""
-    table, tables = work.table, list[CompanionLog]()
-    if table.may_reject:
-        quarantine_table = quarantine_of(table.name, table.uri)
-        quarantine = Quarantine(work.spark, work.store, quarantine_table, "", idempotent=work.idempotent)
-        tables += [quarantine] if quarantine.exists else []
-    tombstones = tombstone_table(work.spark, work.store, table, idempotent=work.idempotent)
-    tables += [tombstones] if tombstones is not None else []
-    return [(companion, version_of(companion.log, earlier.entry.key, earlier.until_ms)) for companion in tables]
+    table = work.table
+    candidates = (
+        existing_quarantine(work.spark, table, work.store, idempotent=work.idempotent),
+        tombstone_table(work.spark, work.store, table, idempotent=work.idempotent),
+    )
+    return [
+        (companion, version_of(companion.log, earlier.entry.key, earlier.until_ms))
+        for companion in candidates
+        if companion is not None
+    ]
 
 
 def refuse_files(work: TableSession, target: RewindTarget) -> None:
@@ -457,17 +447,12 @@ def _resume_after_halt(work: TableSession, head: LedgerHead, halt: Halt) -> Ledg
         )
     rewound_at = upstream.filled[1] if upstream.filled is not None else -1
     commit = log.commit(rewound_at) if rewound_at > halt.seen else None
-    if commit is None or commit.restored_to is None or is_past_undone(str(position), commit.restored_to):
-        if commit is None or commit.restored_to is None:
-            return _open_reader_generation(work, head, str(position), f"{log.table} did not go back")
-        return _open_reader_generation(
-            work,
-            head,
-            str(Version(position.table_id, rewound_at + 1)),
-            f"goes on after version {rewound_at}",
-            base=rewound_at,
-        )
+    if commit is None or commit.restored_to is None:
+        return _open_reader_generation(work, head, str(position), f"{log.table} did not go back")
     resume_at = Version(position.table_id, rewound_at + 1)
+    if is_past_undone(str(position), commit.restored_to):
+        note = f"goes on after version {rewound_at}"
+        return _open_reader_generation(work, head, str(resume_at), note, base=rewound_at)
     read_until = Version(position.table_id, commit.restored_to + 1)
     pending = until_document(Until(str(read_until), str(resume_at), rewound_at))
     return _open_reader_generation(work, head, str(position), f"reads up to version {commit.restored_to}", pending)

@@ -1,4 +1,5 @@
-"""Plans a rewind from the ledgers, without a JVM; and runs it, with the tables that have read rows that are undone."""
+"""Plans a rewind from the ledgers, without a JVM; runs it, with the tables that have read rows that are undone; and
+gives up a replay or a rewind that was cut off."""
 
 from __future__ import annotations
 
@@ -14,7 +15,11 @@ from penstock.ledger.head import read_head
 from penstock.ledger.pending import owes_jump, pending_halt, pending_replay, pending_rewind
 from penstock.ledger.position import difference, parse_version
 from penstock.ledger.row_counts import read_row_counts
-from penstock.operations.replay_plan import downstream_of, open_table_session, run_rebuild
+from penstock.operations.quarantine_rows import quarantine_log
+from penstock.operations.replay import abort as abort_replay
+from penstock.operations.replay import open_replay_head
+from penstock.operations.replay_plan import downstream_of, open_table_session, run_rebuild, session_store
+from penstock.operations.rewind import abort as abort_rewind
 from penstock.operations.rewind import (
     earlier_version,
     is_past_undone,
@@ -25,12 +30,13 @@ from penstock.operations.rewind import (
     rewind,
     stop_before_undone,
 )
-from penstock.operations.steps import HaltReader, RebuildTable, RestoreTable, rebuilds_after
+from penstock.operations.staleness import refuse_open_work
+from penstock.operations.status import runner
+from penstock.operations.steps import HaltReader, OpenGeneration, RebuildTable, RestoreTable, rebuilds_after
 from penstock.plan.build import readers_of
 from penstock.plan.quarantine import quarantine_of
 from penstock.storage.delta_rows import count_at
-from penstock.storage.locks import acquire_commit, holder, lock_path
-from penstock.storage.stores import HadoopStore, LocalStore
+from penstock.storage.locks import acquire_commit
 from penstock.tables.quarantine import version_of
 from penstock.tables.session import is_complete
 
@@ -38,30 +44,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.ledger.head import LedgerHead
+    from penstock.ledger.pending import Replay, Rewind
     from penstock.operations.replay import FillResult
-    from penstock.operations.rewind import (
-        EarlierVersion,
-    )
+    from penstock.operations.rewind import EarlierVersion
     from penstock.operations.steps import Tell
     from penstock.plan.build import TableReader
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
-
-# How many rows a quarantine holds, and how many it would hold after the rewind.
-
-
-def rejected_now_and_then(table: TablePlan, store: Store, earlier: EarlierVersion) -> tuple[int, int]:
-    quarantine_table = quarantine_of(table.name, table.uri)
-    log = DeltaLog(store, quarantine_table.uri, quarantine_table.table)
-    if not table.may_reject or not log.versions():
-        return 0, 0
-    return count_at(quarantine_table.uri, None), count_at(
-        quarantine_table.uri, version_of(log, earlier.entry.key, earlier.until_ms)
-    )
-
-
-# The plan of a rewind.
-
 
 Fate = Literal["follows", "jumps", "past"]
 """follows: it reads changes, and gets those of the rewind. jumps: it has read no row that is undone, and skips those.
@@ -146,9 +135,6 @@ def document(rewind_plan: RewindPlan) -> dict[str, Any]:
     }
 
 
-# Planning a rewind, from the ledgers without a JVM.
-
-
 def plan_rewind(
     plan: Plan, table: TablePlan, store: Store, *, version: int | None, before: datetime | None, cascade: bool
 ) -> RewindPlan:
@@ -158,14 +144,11 @@ def plan_rewind(
     head = read_head(log)
     if head is None:
         raise UsageError(f"{table.name} was never made: there is nothing to undo", hint="`penstock run` makes it")
-    if pending_replay(head.entry) is not None:
-        raise UsageError(
-            f"a replay of {table.name} is not done yet",
-            hint=f"`penstock run` finishes it, `penstock replay {table.name} --abort` gives it up",
-        )
-    head = _with_row_counts(table, store, head)
+    refuse_open_work(table.name, head.entry, UsageError, "replay")
+    folder = checkpoint_folder(table.checkpoints, head.entry)
+    head = replace(head, row_counts=read_row_counts(store, folder, head.entry.batch))
     target = version if version is not None else _version_before(log, before)
-    earlier = earlier_version(log, head, target)
+    earlier, commit = earlier_version(log, head, target), log.commit(target)
     pending = pending_rewind(head.entry)
     resume = resume_position(earlier.entry, head.entry)
     current_position = pending.position if pending is not None else head.entry.after
@@ -174,7 +157,7 @@ def plan_rewind(
         table=table,
         version=target,
         newest=head.version,
-        time_ms=_commit_time(log, target),
+        time_ms=commit.timestamp_ms if commit is not None else 0,
         until_ms=earlier.until_ms,
         batches=sum(1 for commit in earlier.undone if commit.entry is not None and commit.entry.kind == "batch"),
         rows=(head.counts.total, earlier.counts.total),
@@ -183,13 +166,13 @@ def plan_rewind(
         read_again=", ".join(
             difference(start, end) for start, end in zip(resume.after, current_position, strict=False)
         ),
-        running=holder(lock_path(plan.system, table.name, "run")) if plan.local else None,
+        running=runner(plan, table),
         resumes=pending is not None,
         readers=readers,
         cascade=_tables_to_rebuild(plan, readers, store) if cascade else (),
         cascades=cascade,
     )
-    _refuse_past(rewind_plan, cascade=cascade)
+    _refuse_past(rewind_plan)
     return rewind_plan
 
 
@@ -205,10 +188,12 @@ def _refuse_kind(table: TablePlan) -> None:
         )
 
 
-def _with_row_counts(table: TablePlan, store: Store, head: LedgerHead) -> LedgerHead:
-    return replace(
-        head, row_counts=read_row_counts(store, checkpoint_folder(table.checkpoints, head.entry), head.entry.batch)
-    )
+def rejected_now_and_then(table: TablePlan, store: Store, earlier: EarlierVersion) -> tuple[int, int]:
+    """How many rows the quarantine holds, and how many it would hold after the rewind."""
+    log, uri = quarantine_log(table, store), quarantine_of(table.name, table.uri).uri
+    if not table.may_reject or not log.versions():
+        return 0, 0
+    return count_at(uri, None), count_at(uri, version_of(log, earlier.entry.key, earlier.until_ms))
 
 
 def _version_before(log: DeltaLog, before: datetime | None) -> int:
@@ -223,11 +208,6 @@ def _version_before(log: DeltaLog, before: datetime | None) -> int:
         f"{log.table} has no version from before {before:%Y-%m-%d %H:%M:%S}",
         hint=f"the oldest that its log has is {oldest}: `penstock history {log.table}`",
     )
-
-
-def _commit_time(log: DeltaLog, version: int) -> int:
-    commit = log.commit(version)
-    return commit.timestamp_ms if commit is not None else 0
 
 
 def _reader_state(reader: TableReader, store: Store, version: int) -> RewindReader | None:
@@ -256,9 +236,9 @@ def _tables_to_rebuild(plan: Plan, readers: tuple[RewindReader, ...], store: Sto
     return tuple(rebuilt[table.name] for table in plan.tables if table.name in rebuilt)
 
 
-def _refuse_past(rewind_plan: RewindPlan, *, cascade: bool) -> None:
+def _refuse_past(rewind_plan: RewindPlan) -> None:
     past = [reader for reader in rewind_plan.readers if reader.fate == "past" or reader.version > rewind_plan.version]
-    if past and not cascade:
+    if past and not rewind_plan.cascades:
         description = ", ".join(f"{reader.name} has read up to version {reader.version}" for reader in past)
         raise UsageError(
             f"{rewind_plan.table.name} cannot go back to version {rewind_plan.version} by itself: {description}",
@@ -318,10 +298,8 @@ def run_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan, tell: T
 def _plan_again(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> RewindPlan:
     """The plan again, as of now: readers read on while Spark starts, so one that was to skip the undone versions may
     have read them by now, and is rebuilt then."""
-    store: Store = LocalStore() if plan.local else HadoopStore(spark)
-    return plan_rewind(
-        plan, rewind_plan.table, store, version=rewind_plan.version, before=None, cascade=rewind_plan.cascades
-    )
+    table, version, cascade = rewind_plan.table, rewind_plan.version, rewind_plan.cascades
+    return plan_rewind(plan, table, session_store(spark, plan), version=version, before=None, cascade=cascade)
 
 
 def _halt(spark: SparkSession, plan: Plan, reader: RewindReader, rewind_plan: RewindPlan) -> int:
@@ -332,12 +310,7 @@ def _halt(spark: SparkSession, plan: Plan, reader: RewindReader, rewind_plan: Re
             head = work.head()
             if reader.fate == "jumps" and is_past_undone(head.entry.after[0], rewind_plan.version):
                 raise _moved_conflict(reader, rewind_plan)
-            if pending_replay(head.entry) is not None:
-                raise Conflict(
-                    "a replay of it is not done yet",
-                    where=reader.name,
-                    hint=f"`penstock run` finishes it, `penstock replay {reader.name} --abort` gives it up",
-                )
+            refuse_open_work(reader.name, head.entry, Conflict, "replay")
             if not is_complete(work, head):
                 raise Conflict(
                     f"batch {head.entry.generation}.{head.entry.batch} was cut off before all of it was written",
@@ -365,3 +338,63 @@ def _moved_conflict(reader: RewindReader, rewind_plan: RewindPlan) -> Conflict:
         where=reader.name,
         hint="nothing was changed. Give the command again: it says how far its readers are now",
     )
+
+
+# `--abort` of a replay or a rewind that was cut off: the table keeps its rows and its position.
+
+
+AbortedVerb = Literal["replay", "rewind"]
+
+
+@dataclass(frozen=True)
+class AbortPlan:
+    verb: AbortedVerb
+    table: TablePlan
+    position: tuple[str, ...]
+    """The table's position before, from which it continues."""
+
+    @property
+    def steps(self) -> tuple[OpenGeneration, ...]:
+        return (OpenGeneration(self.table, self.position),)
+
+
+def abort_document(abort_plan: AbortPlan) -> dict[str, Any]:
+    return {
+        "table": abort_plan.table.name,
+        "position": list(abort_plan.position),
+        "steps": [step.describe() for step in abort_plan.steps],
+    }
+
+
+def plan_abort(verb: AbortedVerb, table: TablePlan, store: Store) -> AbortPlan:
+    """Raises UsageError if there is nothing to give up."""
+    head = read_head(DeltaLog(store, table.uri, table.name))
+    pending: Replay | Rewind | None = None
+    if head is not None:
+        pending = pending_replay(head.entry) if verb == "replay" else pending_rewind(head.entry)
+    if pending is None:
+        raise _nothing_open_error(verb, table)
+    return AbortPlan(verb, table, pending.position)
+
+
+def run_abort(spark: SparkSession, plan: Plan, abort_plan: AbortPlan) -> int:
+    """Returns the generation in which the table continues."""
+    table = abort_plan.table
+    with open_table_session(spark, plan, table) as work:
+        if abort_plan.verb == "replay":
+            head = open_replay_head(work)
+            if head is None:
+                raise _nothing_open_error(abort_plan.verb, table)
+            return abort_replay(work, head).entry.generation
+        acquire_commit(work.lock, table.name)
+        try:
+            head = work.head()
+            if pending_rewind(head.entry) is None:
+                raise _nothing_open_error(abort_plan.verb, table)
+            return abort_rewind(work, head).entry.generation
+        finally:
+            work.lock.release()
+
+
+def _nothing_open_error(verb: AbortedVerb, table: TablePlan) -> UsageError:
+    return UsageError(f"no {verb} of {table.name} is open", hint="there is nothing to abort")

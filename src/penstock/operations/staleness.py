@@ -77,14 +77,8 @@ def definition_drifts(plan: Plan, tables: Sequence[TablePlan]) -> dict[str, Defi
         store = open_store(plan)
         drifts = {table.name: _read_drift(table, store) for table in tables[:1]}
         with ThreadPoolExecutor(1 if plan.local else 16) as threads:
-            other_tables = tables[1:]
-            return drifts | dict(
-                zip(
-                    (other.name for other in other_tables),
-                    threads.map(lambda other: _read_drift(other, store), other_tables),
-                    strict=True,
-                )
-            )
+            other_drifts = threads.map(lambda table: _read_drift(table, store), tables[1:])
+            return drifts | {table.name: drift for table, drift in zip(tables[1:], other_drifts, strict=True)}
     except PenstockError as error:
         return dict.fromkeys((table.name for table in tables), DefinitionDrift("unknown", error.message))
 
@@ -112,10 +106,8 @@ def _describe_consequence(table: TablePlan) -> str:
 
 
 def _source_drift(table: TablePlan, entry: Entry) -> DefinitionDrift:
-    current_source, former_source = (
-        describe_subscription(subscription_of(table)),
-        describe_subscription(entry.subscription),
-    )
+    current_source = describe_subscription(subscription_of(table))
+    former_source = describe_subscription(entry.subscription)
     if table.stream is not None:
         consequence = (
             f"the state in its checkpoint is of {former_source}, the function reads {current_source}; "
@@ -198,11 +190,21 @@ def stale_against(table: TablePlan, head: LedgerHead, store: Store) -> Stale | N
     return stale(table, head, upstream) if upstream is not None else None
 
 
+def refuse_open_work(table: str, entry: Entry, error: type[PenstockError], *verbs: Literal["replay", "rewind"]) -> None:
+    """Raises `error` while one of these is open: the table's position is not that of its rows."""
+    for verb in verbs:
+        if (pending_replay(entry) if verb == "replay" else pending_rewind(entry)) is not None:
+            raise error(f"a {verb} of it is not done yet", where=table, hint=_how_to_finish(table, verb))
+
+
+def _how_to_finish(table: str, verb: str) -> str:
+    return f"`penstock run` finishes it, `penstock {verb} {table} --abort` gives it up"
+
+
 def describe_open_work(plan: Plan, table: TablePlan, head: LedgerHead) -> str | None:
     """For a table with an open replay or rewind: which process runs it, or how to finish it."""
     if pending_rewind(head.entry) is not None:
-        give_up = f"`penstock rewind {table.name} --abort` gives it up"
-        return f"a rewind of it was cut off: `penstock run` finishes it, {give_up}"
+        return f"a rewind of it was cut off: {_how_to_finish(table.name, 'rewind')}"
     if owes_jump(head.entry):
         upstream = table.source.project_table
         return f"{upstream} was rewound, or is being rewound: its next start continues after that"
@@ -211,5 +213,4 @@ def describe_open_work(plan: Plan, table: TablePlan, head: LedgerHead) -> str | 
     process = holder(lock_path(plan.system, table.name, "replay")) if plan.local else None
     if process is not None:
         return f"process {process} replays it"
-    give_up = f"`penstock replay {table.name} --abort` gives it up"
-    return f"a replay of it was cut off: `penstock run` finishes it, {give_up}"
+    return f"a replay of it was cut off: {_how_to_finish(table.name, 'replay')}"

@@ -19,11 +19,12 @@ from penstock.ledger.entry import stream_tables
 from penstock.ledger.head import read_head
 from penstock.ledger.position import parse, parse_version
 from penstock.ledger.row_counts import READ, read_row_counts
-from penstock.operations.broker import PartitionLag
+from penstock.operations.broker import PartitionLag, fetch_offsets, partition_lags, request_key
 from penstock.operations.staleness import describe_open_work, stale_against
 from penstock.plan.sources import DeltaSource, FilesSource, TopicsSource
 from penstock.sources.delta_changes import changes_read_past
 from penstock.sources.files.backlog import unread
+from penstock.storage.locks import holder, lock_path
 from penstock.storage.stores import source_store
 
 if TYPE_CHECKING:
@@ -168,8 +169,6 @@ def read_state(store: Store, system: str, table: str) -> RunnerStatus | None:
         return None
 
 
-# `status`: what each table does and how far it is, from its runner's state, its lock, the end of its log, the broker.
-#
 # No JVM, no Delta library: only the last few commits of a table are read, and each cluster is asked once for all
 # tables.
 
@@ -287,11 +286,7 @@ def _runner_status(status: Status, plan: Plan, table: TablePlan, last_state: Run
 
 def runner(plan: Plan, table: TablePlan) -> int | None:
     """The process that holds the table's run lock; None if none does, or there are no locks."""
-    if not plan.local:
-        return None
-    from penstock.storage.locks import holder, lock_path
-
-    return holder(lock_path(plan.system, table.name, "run"))
+    return holder(lock_path(plan.system, table.name, "run")) if plan.local else None
 
 
 def has_ended(state: RunnerStatus) -> bool:
@@ -366,24 +361,19 @@ def _upstream_lag(source: DeltaSource, lag: PartitionLag, store: Store) -> Parti
 
 
 def _with_lag(tables: Sequence[TablePlan], statuses: list[Status]) -> list[Status]:
-    from penstock.operations.broker import fetch_offsets, partition_lags, request_key
-
-    tables_by_question: dict[RequestKey, list[int]] = {}
-    sources: dict[RequestKey, TopicsSource] = {}
+    requests: dict[RequestKey, tuple[TopicsSource, list[int]]] = {}
     for index, table in enumerate(tables):
         if statuses[index].partition_lags and table.topics is not None:
-            question_key = request_key(table.topics)
-            sources[question_key] = table.topics
-            tables_by_question.setdefault(question_key, []).append(index)
-    for question_key, indexes in tables_by_question.items():
+            requests.setdefault(request_key(table.topics), (table.topics, []))[1].append(index)
+    for source, indexes in requests.values():
         topics = {lag.topic for index in indexes for lag in statuses[index].partition_lags}
-        offsets = fetch_offsets(sources[question_key], topics, timeout=BROKER_TIMEOUT, earliest=False)
+        offsets = fetch_offsets(source, topics, timeout=BROKER_TIMEOUT, earliest=False)
         for index in indexes:
             table_status = statuses[index]
             if offsets.problem:
                 statuses[index] = replace(table_status, lag_unknown=offsets.problem)
-                continue
-            statuses[index] = at_broker(table_status, partition_lags(offsets_of(table_status), offsets))
+            else:
+                statuses[index] = at_broker(table_status, partition_lags(offsets_of(table_status), offsets))
     return statuses
 
 

@@ -23,9 +23,6 @@ from penstock.spec.graph import upstream_first
 from penstock.spec.lake import lake_place
 from penstock.spec.project import Project
 
-# The plan of a project: every default filled in, every path absolute, every choice with its reason.
-
-
 _CLUSTER_PARALLELISM = 8
 _UNSORTED_COLUMNS = ("key", "key_binary", "value", "value_binary")
 _UNIQUE_COLUMNS = (*_UNSORTED_COLUMNS, "offset", "kafka_timestamp")
@@ -81,15 +78,8 @@ def _session_conf(
 
 def _column_names(project: Project, canonical_names: Sequence[str]) -> list[str]:
     """The names that the tables of the project give to these Kafka columns."""
-    tables_columns = [kafka_columns(table) for table in project.tables.values()]
-    return sorted(
-        {
-            names[canonical_name]
-            for names in tables_columns
-            for canonical_name in canonical_names
-            if canonical_name in names
-        }
-    )
+    columns = [kafka_columns(table) for table in project.tables.values()]
+    return sorted({names[canonical] for names in columns for canonical in canonical_names if canonical in names})
 
 
 def _parallelism(project: Project, cores: int | None) -> int:
@@ -109,11 +99,8 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-# The plan as one JSON document, with secrets masked.
-
-
 def plan_document(plan: Plan, only: Collection[str] = ()) -> dict[str, Any]:
-    """Everything that `run` uses; `only` limits it to these tables."""
+    """Everything that `run` uses as one JSON document, with secrets masked; `only` limits it to these tables."""
     document = asdict(plan)
     document["local"] = plan.local
     document["tables"] = [table for table in document["tables"] if not only or table["name"] in only]
@@ -129,9 +116,6 @@ def _mask_secrets(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_mask_secrets(item) for item in value]
     return value
-
-
-# Tables by the names that a user types.
 
 
 def select_tables(plan: Plan, names: Sequence[str]) -> list[TablePlan]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.plan.model import USER_SETTING, Input, Setting, StreamPlan, definition_hash
+from penstock.plan.model import USER_SETTING, Setting, StreamPlan, definition_hash
 from penstock.plan.sources import (
     DELTA_MAX_FILES,
     Cluster,
@@ -18,11 +18,10 @@ from penstock.plan.sources import (
     StartingPlan,
     VersionStartPlan,
 )
-from penstock.plan.stages import DecodePlan, Stages, WritePlan, csv_options, table_uri
+from penstock.plan.stages import DecodePlan, Stages, csv_options, table_uri
 from penstock.plan.subjects import subjects_of_table
 from penstock.spec.base_model import SourceFrom
-from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
-from penstock.spec.delta_source import VersionStart as Written
+from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom, VersionStart
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.kafka_cluster import KafkaCluster, security_files
 from penstock.spec.kafka_source import KafkaFrom, Starting
@@ -32,9 +31,6 @@ from penstock.spec.project import DEFAULT_CLUSTER, Project
 from penstock.spec.schema import load_schema
 from penstock.spec.stages import find_function
 from penstock.spec.table import Table
-
-# A table's Kafka source: cluster, topics, start, and the client settings that Penstock chooses.
-
 
 DEFAULT_MAX_PER_TRIGGER = 200_000
 
@@ -72,7 +68,7 @@ def cluster_plan(name: str | None, cluster: KafkaCluster, root: Path) -> Cluster
 
 
 def kafka_plan(project: Project, source: KafkaFrom) -> tuple[KafkaSource, tuple[Setting, ...]]:
-    """The source, and every choice about it with its reason."""
+    """Topics of a cluster, and every choice about them with its reason."""
     cluster = cluster_plan(source.cluster, project.cluster(source.cluster), project.root)
     defaults = {setting.name: setting.value for setting in CONSUMER_SETTINGS}
     user_options = {**cluster.options, **source.options}
@@ -134,37 +130,35 @@ def source_plan(project: Project, source: SourceFrom, table: str, lake: str) -> 
     return kind.plan(source, table=table, root=project.root, lake=lake)
 
 
-# A table's Delta source: another table of the project, or any Delta table by its path.
-
-
 _SKIP_CHANGES = Setting(
     "skipChangeCommits",
     "true",
     "commits that change rows upstream are skipped, and reported if Penstock did not make them",
 )
-_IGNORE_CHANGES = Setting(
-    "ignoreChanges",
-    "true",
-    "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them. Deleted "
-    "rows stay here",
-)
-_IGNORE_DELETES = Setting(
-    "ignoreDeletes",
-    "true",
-    "yours: commits that only remove whole files are passed over, and their rows stay here; one that rewrites a file, "
-    "as most deletes do, stops this table",
-)
-_SKIP_FOREIGN_CHANGES = Setting(
-    "skipChangeCommits",
-    "true",
-    "yours: commits that delete, update or merge rows upstream are skipped whole: deleted rows stay here, updated ones "
-    "keep their old values, and new rows in such a commit are not read",
-)
+_SWITCHES = {
+    "skip_change_commits": Setting(
+        "skipChangeCommits",
+        "true",
+        "yours: commits that delete, update or merge rows upstream are skipped whole: deleted rows stay here, updated "
+        "ones keep their old values, and new rows in such a commit are not read",
+    ),
+    "ignore_changes": Setting(
+        "ignoreChanges",
+        "true",
+        "yours: every row of a file that is rewritten upstream comes again, changed or not; de-duplicate them. Deleted "
+        "rows stay here",
+    ),
+    "ignore_deletes": Setting(
+        "ignoreDeletes",
+        "true",
+        "yours: commits that only remove whole files are passed over, and their rows stay here; one that rewrites a "
+        "file, as most deletes do, stops this table",
+    ),
+}
+"""For tables by their path; the first that is on."""
 _STOP_ON_CHANGES = Setting(
     "upstream changes", "stop this table", "nobody promises that a table that is not ours only grows"
 )
-
-
 _READ_CHANGE_FEED = Setting(
     "readChangeFeed",
     "true",
@@ -176,19 +170,14 @@ def delta_plan(
     project: Project, source: TableFrom | DeltaFrom | ChangesFrom, lake: str
 ) -> tuple[DeltaSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
-    settings: list[Setting] = []
+    settings: list[Setting]
     if isinstance(source, ChangesFrom):
-        settings.append(_READ_CHANGE_FEED)
+        settings = [_READ_CHANGE_FEED]
     elif isinstance(source, TableFrom):
-        settings.append(_SKIP_CHANGES)
-    elif source.skip_change_commits:
-        settings.append(_SKIP_FOREIGN_CHANGES)
-    elif source.ignore_changes:
-        settings.append(_IGNORE_CHANGES)
-    elif source.ignore_deletes:
-        settings.append(_IGNORE_DELETES)
+        settings = [_SKIP_CHANGES]
     else:
-        settings.append(_STOP_ON_CHANGES)
+        switched_on = (setting for switch, setting in _SWITCHES.items() if getattr(source, switch))
+        settings = [next(switched_on, _STOP_ON_CHANGES)]
     if source.max_files is not None:
         settings.append(Setting("max_files", str(source.max_files), USER_SETTING))
     elif source.max_bytes is None:
@@ -218,7 +207,7 @@ def _source_path(source: TableFrom | DeltaFrom | ChangesFrom) -> str:
     return source.delta if isinstance(source, DeltaFrom) else source.table
 
 
-def _version_start(start: Written) -> VersionStartPlan:
+def _version_start(start: VersionStart) -> VersionStartPlan:
     if start.version is not None:
         return VersionStartPlan("version", version=start.version)
     if start.timestamp is not None:
@@ -239,6 +228,7 @@ _MANIFEST_FILES_PER_BATCH = 1
 def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tuple[FilesSource, tuple[Setting, ...]]:
     """The source, and every choice about it with its reason."""
     system_folder = f"{lake}/_penstock"
+    reader_options = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
     files_source = FilesSource(
         uri=f"{system_folder}/files/{name}",
         table=None,
@@ -255,51 +245,31 @@ def files_plan(project: Project, source: FilesFrom, name: str, lake: str) -> tup
         header=source.header,
         documents=source.options.get("multiLine", "false").lower() == "true",
         most=source.max_files,
-        reader=_reader_options(source),
+        reader=csv_options(reader_options) if source.format == "csv" else reader_options,
         stored=f"{system_folder}/schemas/{name}.json",
         reads=f"{system_folder}/reads/{name}",
     )
-    why = (
-        USER_SETTING
-        if source.max_files != DEFAULT_MAX_FILES
-        else "a bounded batch bounds what is done again after a crash"
-    )
+    is_default = source.max_files == DEFAULT_MAX_FILES
+    why = "a bounded batch bounds what is done again after a crash" if is_default else USER_SETTING
     return files_source, (Setting("max_files", str(files_source.most), why),)
-
-
-def _reader_options(source: FilesFrom) -> dict[str, str]:
-    options = {key: value for key, value in source.options.items() if key not in ("header", "multiLine")}
-    return csv_options(options) if source.format == "csv" else options
 
 
 def files_stages(source: FilesSource, stages: Stages) -> Stages:
     """Lines are decoded like Kafka records; a file that cannot be read is rejected as a whole."""
     if source.by_line:
-        options = dict(source.reader)
         decode = DecodePlan(
-            format="json" if source.format == "json" else "csv",
+            format=source.format,
             column=LINE["value"],
             schema=source.schema,
             rescue=source.new_fields == "rescue",
-            options=options,
+            options=dict(source.reader),
         )
         stages = replace(stages, decode=decode)
     return replace(stages, whole_files=True)
 
 
-def files_write(source: FilesSource, write: WritePlan) -> WritePlan:
-    return replace(write, schema="evolve") if source.new_fields == "add" else write
-
-
-def files_input(source: FilesFrom) -> Input:
-    raw = LINE if source.format != "parquet" else {}
-    return Input(raw, "file", "file")
-
-
-# The function of a table with `stream`, and the tables that it reads.
-
-
 def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
+    """The function of a table with `stream`, and the tables that it reads."""
     assert table.stream is not None and isinstance(table.source, TableFrom | DeltaFrom)
     routine = find_function(table.stream, project.root)
     sources = {table.input_name: table.source, **table.streams}

@@ -1,4 +1,7 @@
-"""The resolved graph as plain, frozen data. `plan` prints it and `run` runs it, so both see the same."""
+"""The resolved graph as plain, frozen data. `plan` prints it and `run` runs it, so both see the same.
+
+Nothing here imports Spark, reads a clock or talks to a broker.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,6 @@ from penstock.plan.subjects import ForgetPlan, Subjects
 from penstock.plan.targets import SinkPlan
 from penstock.spec.maintenance import Maintenance
 
-# Maintenance of the tables' files: how often, how large they should be, and what must be kept.
-
-
 TARGET_BYTES = 256 * 1024 * 1024
 """Large enough for a scan, small enough for one task to write. With Delta's own 1 GiB, files would be rewritten
 in every run until they are that large."""
@@ -33,6 +33,8 @@ class ExternalReaderPlan:
 
 @dataclass(frozen=True)
 class MaintenancePlan:
+    """How often the files of tables are maintained, how large they should be, and what must be kept."""
+
     optimize_seconds: float | None = None
     """How often the runner optimizes; None: never."""
     target_bytes: int = TARGET_BYTES
@@ -69,11 +71,6 @@ def maintenance_plan(maintenance: Maintenance) -> MaintenancePlan:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-# The resolved graph: plain, frozen data. `plan` prints it and `run` runs it, so both see the same.
-#
-# Nothing here imports Spark, reads a clock or talks to a broker.
 
 
 @dataclass(frozen=True)
@@ -267,8 +264,6 @@ class Plan:
 USER_SETTING = "yours, from penstock.yml"
 
 
-# The hash of what decides the rows of a table: it detects a batch that was started under another definition.
-
-
 def definition_hash(definition: Mapping[str, Any]) -> str:
+    """The hash of what decides the rows of a table: it detects a batch that was started under another definition."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from penstock.plan.model import TablePlan
 from penstock.plan.subjects import SubjectColumnPlan, SubjectHoldings, Subjects
 
-# Companion tables: the quarantine of rejected rows, with every reason for a rejection, and the tombstones.
-
-
 QUARANTINE_SUFFIX = "__quarantine"
 TOMBSTONES = "__tombstones"
 COMPANIONS = (QUARANTINE_SUFFIX, TOMBSTONES)
@@ -122,10 +119,9 @@ def subjects_in_quarantine(table: TablePlan) -> Subjects:
 def _places_in_quarantine(table: TablePlan, place: SubjectColumnPlan) -> list[SubjectColumnPlan]:
     canonical_names = {name.casefold(): canonical for canonical, name in table.input.raw.items()}
     canonical = canonical_names.get(place.column.casefold())
-    if canonical in ("key", "key_binary"):
-        return [SubjectColumnPlan("key", place.path), SubjectColumnPlan("key_binary", place.path)]
-    if canonical in ("value", "value_binary"):
-        return [SubjectColumnPlan("value", place.path), SubjectColumnPlan("value_binary", place.path)]
+    for text_and_bytes in (("key", "key_binary"), ("value", "value_binary")):
+        if canonical in text_and_bytes:
+            return [SubjectColumnPlan(column, place.path) for column in text_and_bytes]
     decode = table.stages.decode if table.stages is not None else None
     if decode is not None and decode.column.casefold() == place.column.casefold():
         return [SubjectColumnPlan("value", place.path)]

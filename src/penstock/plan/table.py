@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.plan.build_sources import (
-    files_input,
-    files_stages,
-    files_write,
-    source_plan,
-    stream_definition,
-    stream_plan,
-)
+from penstock.plan.build_sources import LINE, files_stages, source_plan, stream_definition, stream_plan
 from penstock.plan.merge import merge_plan, merge_properties, merge_settings
 from penstock.plan.model import USER_SETTING, Input, Setting, TablePlan, TriggerPlan, definition_hash
 from penstock.plan.sources import SourcePlan
@@ -38,15 +31,12 @@ from penstock.spec.project import Project
 from penstock.spec.quantity import duration_text
 from penstock.spec.table import Table, Write
 
-# When a table runs its batches, and why.
-
-
 DEFAULT_SECONDS = 30.0
 _SHARE_OF_SLA = 3
 
 
 def trigger_plan(table_trigger: spec.Trigger | None, default: spec.Trigger | None) -> TriggerPlan:
-    """The table's own trigger, else the project's default, else 30 seconds."""
+    """When a table runs its batches, and why: its own trigger, else the project's default, else 30 seconds."""
     trigger, origin = (table_trigger, USER_SETTING) if table_trigger else (default, "the project's default")
     if trigger is None:
         return TriggerPlan("interval", DEFAULT_SECONDS, "the default: fresh enough for most, and few small files")
@@ -64,16 +54,13 @@ def trigger_plan(table_trigger: spec.Trigger | None, default: spec.Trigger | Non
     return TriggerPlan("interval", trigger.seconds, origin)
 
 
-# The Delta properties that a table is created with, and why.
-
-
 _STATISTICS_COLUMNS = ("topic", "partition", "offset", "kafka_timestamp", "ingestion_timestamp")
 _PLAIN_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool = False) -> tuple[Setting, ...]:
-    """Penstock's choices with the user's on top. `raw` is canonical name -> column of a table that keeps raw
-    records."""
+    """The Delta properties that a table is created with, and why: Penstock's choices with the user's on top. `raw` is
+    canonical name -> column of a table that keeps raw records."""
     settings = [
         Setting(
             "delta.enableInCommitTimestamps",
@@ -125,9 +112,6 @@ def _quote(name: str) -> str:
     return name if _PLAIN_IDENTIFIER.fullmatch(name) else f"`{name}`"
 
 
-# One table of the plan: its source, its stages, its location, and the hash of what decides its rows.
-
-
 def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     table = project.tables[name]
     columns = kafka_columns(table)
@@ -139,8 +123,9 @@ def table_plan(project: Project, name: str, lake: str) -> TablePlan:
     write = write_plan(table.write, merge)
     if (files := source.as_files) is not None:
         assert stages is not None
-        stages, write = files_stages(files, stages), files_write(files, write)
-    if stages is not None and stages.decode is not None and stages.decode.new_fields == "add":
+        stages = files_stages(files, stages)
+    decode = stages.decode if stages is not None else None
+    if any(part is not None and part.new_fields == "add" for part in (files, decode)):
         write = replace(write, schema="evolve")
     row_input = _input(project, table) if stream is None else Input({}, "file", "file", stable=False)
     one_topic = source.as_topics is not None and len(source.as_topics.topics) == 1
@@ -187,7 +172,7 @@ def _input(project: Project, table: Table) -> Input:
     if table.source.of_topics:
         return Input(kafka_columns(table), "kafka")
     if isinstance(table.source, FilesFrom):
-        return files_input(table.source)
+        return Input(LINE if table.source.format != "parquet" else {}, "file", "file")
     if isinstance(table.source, ChangesFrom) and table.source.table is not None:
         return replace(carried_input(project, project.tables[table.source.table]), stable=False)
     if not isinstance(table.source, TableFrom):

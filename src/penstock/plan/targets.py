@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import SecretStr
 
@@ -13,6 +14,9 @@ from penstock.plan.sources import Cluster
 from penstock.spec.quantity import duration_text
 
 POSTGRES = "jdbc:postgresql:"
+_URL_OPTION = re.compile(r"(?:[?&;]|:(?=\w+=))(\w+)(?:=([^&;]*))?(?=[&;]|$)")
+_TLS_MODES = {"require", "verify-ca", "verify-full", "required", "verify_ca", "verify_identity", "trust"}
+_CLEAR_MODES = {"disable", "disabled"}
 
 
 class TargetPlan:
@@ -70,9 +74,31 @@ class TargetPlan:
         return None
 
 
+class ServerTarget(TargetPlan):
+    """A server with an address of its own."""
+
+    url: str
+    user: str | None
+    password: SecretStr | None
+
+    @property
+    def address(self) -> str:
+        return self.url
+
+    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
+        if self.user is not None:
+            yield "as", self.user
+        yield from super().describe(keys, columns)
+
+    @property
+    def has_secret(self) -> bool:
+        return self.password is not None
+
+
 @dataclass(frozen=True)
 class KafkaTarget(TargetPlan):
     kind = "kafka"
+    promise = "each change at least once, those of one key in their order; the header penstock-id is the same each time"
     cluster: Cluster
     topic: str
     value: str | None = None
@@ -84,12 +110,6 @@ class KafkaTarget(TargetPlan):
     @property
     def name(self) -> str:
         return f"topic {self.topic}"
-
-    @property
-    def promise(self) -> str:
-        return (
-            "each change at least once, those of one key in their order; the header penstock-id is the same each time"
-        )
 
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
         yield "cluster", self.cluster.describe()
@@ -106,8 +126,9 @@ class KafkaTarget(TargetPlan):
 
 
 @dataclass(frozen=True)
-class JdbcTarget(TargetPlan):
+class JdbcTarget(ServerTarget):
     kind = "jdbc"
+    promise = "exactly once: the position is kept in the database, in the same transaction as the rows"
     url: str
     table: str
     user: str | None = None
@@ -117,39 +138,36 @@ class JdbcTarget(TargetPlan):
     """Properties of the driver."""
 
     @property
-    def address(self) -> str:
-        return self.url
-
-    @property
     def name(self) -> str:
         return f"table {self.table} of {self.url}"
 
-    @property
-    def promise(self) -> str:
-        return "exactly once: the position is kept in the database, in the same transaction as the rows"
-
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        yield from _describe_user(self.user)
-        yield "keys", keys
-        yield "columns", columns
+        yield from super().describe(keys, columns)
         yield "if missing", "the table is made" if self.create else "the sink stops"
 
     def decides(self) -> dict[str, Any]:
         return {"database table": self.table}
 
     @property
-    def has_secret(self) -> bool:
-        return self.password is not None
-
-    @property
     def encrypted(self) -> bool | None:
-        modes = {key.lower(): value.lower() for key, value in self.options.items()}
-        tls_requested = modes.get("sslmode") in ("require", "verify-ca", "verify-full") or "ssl" in self.url.lower()
-        return True if tls_requested or modes.get("ssl") == "true" else None
+        """By the names that drivers give their options. If an option is given twice, in the address and beside it, the
+        driver decides which counts: then each must demand TLS."""
+        if modes := self._option_values("sslmode"):  # it counts more than those below
+            return True if modes <= _TLS_MODES else False if modes <= _CLEAR_MODES else None
+        if self._option_values("usessl") == {"false"}:
+            return False
+        switches = self._option_values("ssl", "usessl", "sslconnection")
+        return True if switches and switches <= {"true", ""} else None
+
+    def _option_values(self, *names: str) -> set[str]:
+        """In lower case. The driver of PostgreSQL knows the names in lower case only, others in any."""
+        options = [*_URL_OPTION.findall(self.url), *self.options.items()]
+        exact = self.url.startswith(POSTGRES)
+        return {unquote(value).lower() for name, value in options if (name if exact else name.lower()) in names}
 
     @property
     def encrypt_by(self) -> str:
-        return "options: {sslmode: verify-full}"
+        return "options: {sslmode: verify-full}" if self.url.startswith(POSTGRES) else super().encrypt_by
 
     @property
     def jars(self) -> tuple[str, ...]:
@@ -157,8 +175,10 @@ class JdbcTarget(TargetPlan):
 
 
 @dataclass(frozen=True)
-class SearchTarget(TargetPlan):
+class SearchTarget(ServerTarget):
     kind = "search"
+    promise = "each change at least once; its version is that of the commit, so that a repeat changes nothing"
+    encrypt_by = "https://…"
     url: str
     index: str
     user: str | None = None
@@ -166,41 +186,26 @@ class SearchTarget(TargetPlan):
     api_key: SecretStr | None = None
 
     @property
-    def address(self) -> str:
-        return self.url
-
-    @property
     def name(self) -> str:
         return f"index {self.index} of {self.url}"
-
-    @property
-    def promise(self) -> str:
-        return "each change at least once; its version is that of the commit, so that a repeat changes nothing"
-
-    def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        yield from _describe_user(self.user)
-        yield "keys", keys
-        yield "columns", columns
 
     def decides(self) -> dict[str, Any]:
         return {"index": self.index}
 
     @property
     def has_secret(self) -> bool:
-        return self.password is not None or self.api_key is not None
+        return self.api_key is not None or super().has_secret
 
     @property
     def encrypted(self) -> bool:
         return urlsplit(self.url).scheme == "https"
 
-    @property
-    def encrypt_by(self) -> str:
-        return "https://…"
-
 
 @dataclass(frozen=True)
-class RedisTarget(TargetPlan):
+class RedisTarget(ServerTarget):
     kind = "redis"
+    promise = "each change at least once, those of one key in their order; a repeat changes nothing"
+    encrypt_by = "rediss://…"
     url: str
     prefix: str
     form: Literal["json", "hash"] = "json"
@@ -209,21 +214,11 @@ class RedisTarget(TargetPlan):
     password: SecretStr | None = None
 
     @property
-    def address(self) -> str:
-        return self.url
-
-    @property
     def name(self) -> str:
         return f"keys {self.prefix}… of {self.url}"
 
-    @property
-    def promise(self) -> str:
-        return "each change at least once, those of one key in their order; a repeat changes nothing"
-
     def describe(self, keys: str, columns: str) -> Iterator[tuple[str, str]]:
-        yield from _describe_user(self.user)
-        yield "keys", keys
-        yield "columns", columns
+        yield from super().describe(keys, columns)
         ttl = f", expires after {duration_text(self.ttl_ms / 1000)}" if self.ttl_ms is not None else ""
         yield "value", {"json": "a JSON object", "hash": "a hash, a field per column"}[self.form] + ttl
 
@@ -231,16 +226,8 @@ class RedisTarget(TargetPlan):
         return {"prefix": self.prefix, "as": self.form}
 
     @property
-    def has_secret(self) -> bool:
-        return self.password is not None
-
-    @property
     def encrypted(self) -> bool:
         return urlsplit(self.url).scheme == "rediss"
-
-    @property
-    def encrypt_by(self) -> str:
-        return "rediss://…"
 
 
 class SinkPlan:
@@ -364,8 +351,3 @@ def _record_definition(cluster: Cluster, topic: str, value: str | None, headers:
 
 def _describe_headers(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     yield from (("header", f"{name}: {expression}") for name, expression in headers.items())
-
-
-def _describe_user(user: str | None) -> Iterator[tuple[str, str]]:
-    if user is not None:
-        yield "as", user

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from penstock.runtime.signals import StopSignals
     from penstock.storage.stores import Store
 
-# What a runner reports to its listener.
-
-
 Outcome = Literal["finished", "stopped", "failed"]
 
 
@@ -49,9 +46,6 @@ class Result:
     @property
     def exit_code(self) -> int:
         return 3 if self.errors else 0
-
-
-# What all tables of a runner share, and how each of them is triggered.
 
 
 JVM_PATIENCE = 5.0
@@ -89,10 +83,8 @@ class RunContext:
 def trigger_of(table: TablePlan, *, once: bool) -> dict[str, Any]:
     if once or table.trigger.kind == "available-now":
         return {"availableNow": True}
-    if table.trigger.kind == "once" and table.stream is not None:
-        return {"availableNow": True}  # Spark's once is one batch, and the first of a query that keeps state is empty
-    if table.trigger.kind == "once":
-        return {"once": True}
+    if table.trigger.kind == "once":  # one batch, and the first of a query that keeps state is empty
+        return {"availableNow": True} if table.stream is not None else {"once": True}
     return {"processingTime": f"{round((table.trigger.seconds or 0) * 1000)} milliseconds"}
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.maintenance.optimize import optimize
-from penstock.maintenance.retention import span_text, time_text
+from penstock.maintenance.retention import span_text
 from penstock.maintenance.tables import exclusive_maintenance, maintained_tables, paused_batches, read_history
 from penstock.maintenance.vacuum import remove_leftovers, vacuum
 from penstock.operations.causes import JvmDied
-from penstock.spec.quantity import counted
+from penstock.spec.quantity import counted, time_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from penstock.runtime.context import RunContext
     from penstock.runtime.table_runner import TableRun
     from penstock.storage.stores import Store
-
-# The maintenance of one table.
-
 
 MAINTAINED_BY = "the runner"
 Work = Literal["optimize", "vacuum"]
@@ -69,11 +66,6 @@ def _vacuum(
     return messages
 
 
-# Rounds of maintenance while tables run: one table at a time, between its batches, as often as the project configures.
-#
-# They never end a table: a failure is reported, and the work is tried again when it is due the next time.
-
-
 JOB_GROUP = "penstock upkeep"
 """The group of the Spark jobs, by which a stop cancels them; and the pool in which they run."""
 LOOK_EVERY = 0.5
@@ -92,7 +84,8 @@ def maintenance_intervals(plan: MaintenancePlan) -> dict[Work, float]:
 
 
 class MaintenanceRounds:
-    """Maintains the tables of a runner in turn. Times are those of the clock, so that they survive restarts."""
+    """Maintains the tables of a runner in turn. Times are those of the clock, so that they survive restarts. A failure
+    never ends a table: it is reported, and the work is tried again when it is due the next time."""
 
     def __init__(self, context: RunContext, runs: Mapping[str, TableRun]) -> None:
         self._context, self._runs = context, runs

@@ -17,8 +17,8 @@ from penstock.runtime.maintenance import MaintenanceRounds
 from penstock.runtime.table_runner import SIGNAL_PATIENCE, TableRun
 from penstock.spark.session import current_log, spark_session
 from penstock.spec.quantity import counted
-from penstock.storage.stores import HadoopStore, LocalStore
-from penstock.tables.sources import Sources
+from penstock.storage.stores import open_store
+from penstock.tables.stream import Sources
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.runtime.context import Listener, Outcome
     from penstock.runtime.signals import StopSignals
-    from penstock.storage.stores import Store
 
 # The end of a run: tables finish the batch in flight, or, when the time is up, leave it to the next start.
 #
@@ -99,9 +98,7 @@ def _announce(context: RunContext, runs: Sequence[TableRun], timeout: float) -> 
 
 def _ask_to_stop(runs: Sequence[TableRun], rounds: MaintenanceRounds | None) -> list[threading.Thread]:
     """Stops all at once: each waits for its own batch."""
-    return [_in_background(table_run.stop) for table_run in runs] + (
-        [_in_background(rounds.stop)] if rounds is not None else []
-    )
+    return [_in_background(work.stop) for work in (*runs, rounds) if work is not None]
 
 
 def _wait_until_ended(runs: Sequence[TableRun], patience: float | None) -> None:
@@ -124,12 +121,10 @@ def _in_background(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-# A run of many tables: start, watch, stop.
+# Start and watch.
 
 
 STARTS_AT_ONCE = 4
-
-
 KEEP_LEDGER_SECONDS = 3600.0
 LOOK_EVERY = 5.0
 
@@ -181,7 +176,7 @@ def run_in(
     context = RunContext(
         spark=spark,
         plan=plan,
-        store=open_store(spark, plan.lake),
+        store=open_store(plan, spark),
         listener=listener,
         once=once,
         log=current_log(plan),
@@ -189,7 +184,7 @@ def run_in(
         stopping=stopping,
         signals=signals,
     )
-    sources = Sources(partial(open_store, spark), spark)
+    sources = Sources(partial(open_store, spark=spark), spark)
     runs = [
         TableRun(context, table, partial(sources.open, table), index, len(tables)) for index, table in enumerate(tables)
     ]
@@ -242,10 +237,6 @@ class _Progress:
 
     def ended(self, table: str, outcome: Outcome) -> None:
         pass
-
-
-def open_store(spark: SparkSession, uri: str) -> Store:
-    return HadoopStore(spark) if "://" in uri else LocalStore()
 
 
 def _wait_for_end(context: RunContext, runs: Sequence[TableRun]) -> bool:

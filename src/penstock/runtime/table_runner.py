@@ -22,7 +22,7 @@ from penstock.runtime.context import Backoff, slot_delay, trigger_of
 from penstock.sources.delta_changes import read_change, refusal
 from penstock.sources.files.source import FilesReader
 from penstock.storage.locks import JvmLock, NoLock, acquire_run, lock_path
-from penstock.storage.stores import HadoopStore, LocalStore
+from penstock.storage.stores import open_store
 from penstock.tables.isolation import row_at_fault
 from penstock.tables.session import TableSession
 
@@ -134,9 +134,6 @@ def until_next(interval: float, *, now: float | None = None) -> float:
     return wait if wait > 0.001 else wait + interval
 
 
-# The run of one table.
-
-
 TRIES_ONCE = 6
 """`run --once` is called by a scheduler: it gives up after about half a minute of retries."""
 TRIES_UNEXPLAINED = 3
@@ -210,9 +207,7 @@ class TableRun:
         self._given_up = True
         self.outcome, self.error = "stopped" if error is None else "failed", error
         if self._has_lock:
-            self._write_state(
-                self.outcome, error.message if error else self.abandoned_message, error.hint if error else None
-            )
+            self._write_state(self.outcome, error)
 
     def _describe_abandoned(self) -> None:
         name = self._table.name
@@ -358,22 +353,16 @@ class TableRun:
         table = self._table
         sources = list(table.delta_sources)
         if cause.path is not None and len(sources) > 1:
-            path = cause.path.removeprefix("file:")
-            sources = [
-                delta_source
-                for delta_source in sources
-                if path.rstrip("/").endswith(delta_source.uri.removeprefix("file:").rstrip("/"))
-            ]
+            path = cause.path.removeprefix("file:").rstrip("/")
+            sources = [source for source in sources if path.endswith(source.uri.removeprefix("file:").rstrip("/"))]
         if cause.version is None or len(sources) != 1:
             return cause
         source = sources[0]
         with suppress(Exception):  # the message of Delta is better than nothing
-            store = HadoopStore(self._context.spark) if "://" in source.uri else LocalStore()
-            change = read_change(store, source.uri, cause.version)
+            change = read_change(open_store(source.uri, self._context.spark), source.uri, cause.version)
             if change is not None:
                 recomputed = table.aggregate is not None and table.aggregate.emit != "final"
-                name = source.table or source.uri
-                stateful = table.stream is not None
+                name, stateful = source.table or source.uri, table.stream is not None
                 return refusal(table.name, name, change, source.options, recomputed=recomputed, stateful=stateful)
         return cause
 
@@ -389,17 +378,7 @@ class TableRun:
                 context.spark, table, context.store, source, commit_lock, idempotent=not context.plan.local
             )
             finish_replay(session, context.plan.system, context.stopping, self._say)
-            ready = prepare(
-                context.spark,
-                table,
-                context.store,
-                source,
-                commit_lock,
-                idempotent=not context.plan.local,
-                say=self._say,
-                distrust=self._distrust_checkpoint,
-                own=self._generation,
-            )
+            ready = prepare(session, say=self._say, distrust=self._distrust_checkpoint, own=self._generation)
             self._generation = ready.head.entry.generation
             self._failure = None
             query = self._start_query(ready)
@@ -502,8 +481,7 @@ class TableRun:
             return
         if isinstance(error, JvmDied) and not self._owns_state():
             return  # its lock was freed when the JVM ended, and another process has started
-        reason = self.abandoned_message if kind == "stopped" else None
-        self._write_state(kind, error.message if error else reason, error.hint if error else None)
+        self._write_state(kind, error)
 
     def _owns_state(self) -> bool:
         with suppress(Exception):
@@ -511,9 +489,9 @@ class TableRun:
             return state is None or (state.process, state.host) == (os.getpid(), socket.gethostname())
         return False
 
-    def _write_state(self, kind: RunnerPhase, reason: str | None = None, hint: str | None = None) -> None:
+    def _write_state(self, kind: RunnerPhase, error: PenstockError | None) -> None:
+        reason = self.abandoned_message if kind == "stopped" else None
+        state = RunnerStatus(kind, error.message if error else reason, error.hint if error else None)
         # Only `status` reads it: a full disk must not leave a query without its supervisor.
         with suppress(Exception):
-            write_state(
-                self._context.store, self._context.plan.system, self._table.name, RunnerStatus(kind, reason, hint)
-            )
+            write_state(self._context.store, self._context.plan.system, self._table.name, state)

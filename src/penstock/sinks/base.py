@@ -11,19 +11,11 @@ from urllib.parse import quote as url_quoted
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    MapType,
-    NullType,
-    StringType,
-    StructType,
-    VariantType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, MapType, NullType, StringType, StructType, VariantType
 
 from penstock.errors import TableChanged, Terminal
-from penstock.ledger.position import same
-from penstock.plan.targets import RowSink, SinkPlan
+from penstock.ledger.position import same_positions
+from penstock.plan.targets import RowSink
 from penstock.sources.columns import CHANGE, FILE, SOURCE, TIME, VERSION
 from penstock.spark.jvm import java_frame
 from penstock.spark.sql_text import literal, quote
@@ -32,10 +24,7 @@ from penstock.spec.sink import ID_HEADER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import (
-        DataType,
-        StructField,
-    )
+    from pyspark.sql.types import DataType, StructField
 
     from penstock.ledger.entry import Entry
     from penstock.plan.model import TablePlan
@@ -76,9 +65,6 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
     decided = last.selectExpr("*", f"NOT {_LIVE} AS {DELETED}", f"{aside} AS {REJECTION}")
     return decided.drop(CHANGE, _LIVE, _NUMBER, _NEXT)
-
-
-# What a sink that follows changes needs from the system that it sends them to.
 
 
 UNAVAILABLE_HINT = "is it running, and is `to` of the sink right? Nothing is lost: the sink goes on where it is"
@@ -149,7 +135,7 @@ def parse_position(parts: Sequence[str]) -> TargetPosition | None:
         return None
     ledger, generation, batch, before, after, changes = parts
     return TargetPosition(
-        ledger, int(generation), int(batch), _parse_position(before), _parse_position(after), int(changes)
+        ledger, int(generation), int(batch), tuple(json.loads(before)), tuple(json.loads(after)), int(changes)
     )
 
 
@@ -162,7 +148,7 @@ def refuse_unexpected_position(position: TargetPosition | None, last: Entry, tar
     further."""
     sink = last.table
     if position is None:
-        moved = not _same_positions(last.before, last.after)
+        moved = not same_positions(last.before, last.after)
         if last.batch == 0 and (moved or last.counts.total == 0):  # nothing was sent, or a person chose where to begin
             return
         raise TableChanged(
@@ -172,15 +158,15 @@ def refuse_unexpected_position(position: TargetPosition | None, last: Entry, tar
             hint=_SEND_AGAIN.format(sink=sink),
         )
     _refuse_other_ledger(position, last, target)
-    ahead = _same_positions(position.before, last.after)
+    ahead = same_positions(position.before, last.after)
     if position.generation == last.generation:
-        if position.batch == last.batch and _same_positions(position.after, last.after):
+        if position.batch == last.batch and same_positions(position.after, last.after):
             return
         if position.batch == last.batch + 1 and ahead:
             return
     elif position.generation < last.generation and last.batch == 0:
-        chosen = not _same_positions(last.before, last.after)
-        if chosen or ahead or _same_positions(position.after, last.after):
+        chosen = not same_positions(last.before, last.after)
+        if chosen or ahead or same_positions(position.after, last.after):
             return
     raise TableChanged(
         f"{target} stands at batch {position.generation}.{position.batch}, and the sink's ledger ends with batch "
@@ -196,11 +182,11 @@ def already_there(position: TargetPosition | None, entry: Entry, target: str) ->
     if position is None:
         return False
     _refuse_other_ledger(position, entry, target)
-    if position.key == entry.key and _same_positions(position.before, entry.before):
+    if position.key == entry.key and same_positions(position.before, entry.before):
         # With another end, it was planned again after its checkpoint was lost. Sent over the rows in the target, every
         # key in it reaches its last state; if it became shorter, the batches after it bring the rest again.
-        return _same_positions(position.after, entry.after)
-    follows = position.key == (entry.generation, entry.batch - 1) and _same_positions(position.after, entry.before)
+        return same_positions(position.after, entry.after)
+    follows = position.key == (entry.generation, entry.batch - 1) and same_positions(position.after, entry.before)
     if follows or (position.generation < entry.generation and entry.batch == 1):
         return False
     raise TableChanged(
@@ -220,14 +206,6 @@ def _refuse_other_ledger(position: TargetPosition, entry: Entry, target: str) ->
             hint="give one of them another name or another target; or, if the other one is gone, empty the target and "
             f"remove its line: DELETE FROM penstock_positions WHERE sink = '{entry.table}'",
         )
-
-
-def _same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
-    return len(first) == len(second) and all(map(same, first, second))
-
-
-def _parse_position(text: str) -> tuple[str, ...]:
-    return tuple(json.loads(text))
 
 
 # The record of a row: key, value and headers, each an SQL expression over the row, and its id.
@@ -296,7 +274,7 @@ def part(rows: DataFrame, sink: str, name: str, text: str) -> str:
     kind: DataType = rows.selectExpr(f"({expression}) AS part").schema["part"].dataType
     if isinstance(kind, StringType | BinaryType):
         return f"({expression})"
-    if isinstance(kind, StructType | ArrayType | MapType | VariantType):
+    if is_nested(kind):
         raise Terminal(
             f"`{name}` gives {kind.simpleString()}; a record of Kafka holds text or bytes",
             where=sink,
@@ -336,7 +314,7 @@ _INTERNAL_COLUMNS = (CHANGE, VERSION, TIME, SOURCE)
 TIMES = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 _JSON = f"map('timestampFormat', \"{TIMES}\", 'timestampNTZFormat', \"{TIMES.removesuffix('XXX')}\")"
 """Spark by default writes a time in JSON only to the millisecond."""
-NESTED = (ArrayType, MapType, StructType, VariantType)
+_NESTED = (ArrayType, MapType, StructType, VariantType)
 
 
 @dataclass(frozen=True)
@@ -382,7 +360,7 @@ def change_shape(schema: StructType, sink: SinkPlan, where: str) -> Shape:
     keys = [_find_column(name, schema, "keys", where) for name in sink.key_columns]
     columns = [_find_column(name, schema, "columns", where) for name in sink.sent_columns] or own
     for field in keys:
-        if isinstance(field.dataType, NESTED):
+        if is_nested(field.dataType):
             raise Terminal(
                 f"`keys`: {field.name} is {field.dataType.simpleString()}, which cannot name a row",
                 where=where,
@@ -401,7 +379,7 @@ def _find_column(name: str, schema: StructType, key: str, where: str) -> StructF
 
 
 def is_nested(kind: DataType) -> bool:
-    return isinstance(kind, NESTED)
+    return isinstance(kind, _NESTED)
 
 
 def sink_payload(rows: DataFrame, table: TablePlan) -> SinkPayload:

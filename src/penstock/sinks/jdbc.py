@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.ledger.entry import Entry
     from penstock.plan.targets import JdbcTarget
-    from penstock.sinks.base import (
-        Shape,
-    )
+    from penstock.sinks.base import Shape
 
 _DEFAULTS = {
     POSTGRES: {
@@ -69,7 +67,6 @@ _PLAIN_TYPES: Mapping[type[T.DataType], tuple[str, str]] = {
     T.TimestampType: ("timestamp", "unix_micros({})"),
     T.TimestampNTZType: ("local", "CAST({} AS STRING)"),
 }
-"""For each type: its name in penstock.jdbc.Column, and the expression that makes it."""
 
 
 class JdbcTable:
@@ -80,9 +77,9 @@ class JdbcTable:
         self._fields = (*missing, *shape.columns)
         self._columns = self._jvm.java.util.ArrayList()
         for field in self._fields:
-            kind, precision, scale = _column_type(field.dataType)
-            key = field.name in shape.key_names
-            self._columns.add(self._jvm.penstock.jdbc.Column(field.name, kind, precision, scale, key))
+            kind, key = field.dataType, field.name in shape.key_names
+            precision, scale = (kind.precision, kind.scale) if isinstance(kind, T.DecimalType) else (0, 0)
+            self._columns.add(self._jvm.penstock.jdbc.Column(field.name, _mapping(kind)[0], precision, scale, key))
         self._names: Any = None
 
     def ready(self, last: Entry) -> None:
@@ -93,7 +90,10 @@ class JdbcTable:
 
     def send(self, changes: DataFrame, entry: Entry) -> SendResult:
         rows = changes.selectExpr(
-            *(f"{_value_expression(field)} AS {quote(field.name)}" for field in self._fields),
+            *(
+                _mapping(field.dataType)[1].format(quote(field.name)) + f" AS {quote(field.name)}"
+                for field in self._fields
+            ),
             f"{self._shape.key} AS __key",
             DELETED,
             REJECTION,
@@ -169,24 +169,12 @@ class JdbcTable:
         return Terminal(f"the database refuses: {message} ({state})", where=self._sink, hint=hint)
 
 
-def _column_type(kind: T.DataType) -> tuple[str, int, int]:
-    if isinstance(kind, T.DecimalType):
-        return "decimal", kind.precision, kind.scale
-    return ("json" if is_nested(kind) else _plain_type(kind)[0]), 0, 0
-
-
-def _value_expression(field: T.StructField) -> str:
-    if is_nested(field.dataType):
-        return as_json(quote(field.name))
-    return _plain_type(field.dataType)[1].format(quote(field.name))
-
-
-def _plain_type(kind: T.DataType) -> tuple[str, str]:
-    """Types without an equivalent there go as text."""
-    return next(
-        (mapping for type_class, mapping in _PLAIN_TYPES.items() if isinstance(kind, type_class)),
-        ("text", "CAST({} AS STRING)"),
-    )
+def _mapping(kind: T.DataType) -> tuple[str, str]:
+    """The type's name in penstock.jdbc.Column, and the expression of a value. Types without an equivalent there go as
+    text."""
+    if is_nested(kind):
+        return "json", as_json("{}")
+    return _PLAIN_TYPES.get(type(kind), ("text", "CAST({} AS STRING)"))
 
 
 def _refused_rows(rows: Any) -> list[Refused]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -14,6 +15,7 @@ from penstock.kafka.client import producer_options, require_topic
 from penstock.ledger.writer import BatchMetrics
 from penstock.sinks.base import DELETED, REJECTION, Refused, SendResult, header, part, refuse_other_rows
 from penstock.sources.columns import VERSION
+from penstock.spark.jvm import java_causes
 from penstock.spark.sql_text import literal
 from penstock.spec.sink import ID_HEADER
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.plan.targets import KafkaTarget, RowSink
     from penstock.sinks.base import Shape
-
-# Sending records to a topic through Spark's writer.
 
 
 _V1_SOURCES = "spark.sql.sources.useV1SourceList"
@@ -76,11 +76,7 @@ def _reporting_writer(session: SparkSession) -> Iterator[None]:
 
 def _error_chain(error: BaseException) -> str:
     """The error's message with those of its causes in the JVM."""
-    messages, cause = [str(error)], getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    while cause is not None and len(messages) < 10:
-        messages.append(str(cause.toString()))
-        cause = cause.getCause()
-    return "\n".join(messages)
+    return "\n".join([str(error), *(str(cause.toString()) for cause in islice(java_causes(error), 9))])
 
 
 _SENT = "sent"

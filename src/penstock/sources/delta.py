@@ -81,14 +81,12 @@ def changes_up_to(
     spark: SparkSession, uri: str, log: DeltaLog, start: Version, after: Version, table: str
 ) -> DataFrame:
     """Every change since the stream started: the feed must still have them all."""
-    first = start.version + 1 if start.snapshot else start.version
+    first = start.first_commit
     initial_rows = inserted(at_version(spark, uri, start.version), log, start.version) if start.snapshot else None
     if first > after.read_up_to:
-        return (
-            initial_rows
-            if initial_rows is not None
-            else _read_feed(spark, uri, after.read_up_to, after.read_up_to).limit(0)
-        )
+        if initial_rows is not None:
+            return initial_rows
+        return _read_feed(spark, uri, after.read_up_to, after.read_up_to).limit(0)
     _require_versions(log, first, table)
     feed_rows = _read_feed(spark, uri, first, after.read_up_to)
     return feed_rows if initial_rows is None else initial_rows.unionByName(feed_rows)
@@ -122,9 +120,6 @@ def _require_versions(log: DeltaLog, version: int, table: str) -> None:
 def _jvm_rows(spark: SparkSession, method: str, *arguments: object) -> DataFrame:
     jvm = jvm_of(spark)
     return DataFrame(getattr(jvm.penstock.delta.Covered, method)(java_session(spark), *arguments), spark)
-
-
-# A Delta table as a source of another.
 
 
 MAX_REMARKED_VERSIONS = 200
@@ -214,12 +209,8 @@ class DeltaReader:
         return self._prepare_rows(reader.load(self._source.uri))
 
     def replay_input(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
-        uri, log, after, start = (
-            self._source.uri,
-            self._log,
-            parse_version(request.after[0]),
-            self._stream_start(request),
-        )
+        uri, log = self._source.uri, self._log
+        after, start = parse_version(request.after[0]), self._stream_start(request)
         if self._source.changes and not request.as_state:
             return ReplayInput(self._prepare_rows(changes_up_to(spark, uri, log, start, after, self._table)))
         if request.at is not None or self._source.changes:
@@ -250,12 +241,12 @@ class DeltaReader:
 
     def remarks(self, before: Position, after: Position) -> Iterator[str]:
         """Changes that others made to the upstream table, which are not read."""
+        first = parse_version(before[0]).first_commit
+        last = min(parse_version(after[0]).read_up_to, first + MAX_REMARKED_VERSIONS)
         if self._source.table is None:
-            yield from self._foreign_remarks(before, after)
+            yield from self._foreign_remarks(first, last)
             return
-        first, last = parse_version(before[0]), parse_version(after[0])
-        first_version = first.version + 1 if first.snapshot else first.version
-        for version in range(first_version, min(last.read_up_to, first_version + MAX_REMARKED_VERSIONS) + 1):
+        for version in range(first, last + 1):
             commit = self._log.commit(version)
             if commit is not None and commit.origin is Origin.FOREIGN_CHANGE:
                 yield (
@@ -263,16 +254,12 @@ class DeltaReader:
                     f"there: {self._changes_are}"
                 )
 
-    def _foreign_remarks(self, before: Position, after: Position) -> Iterator[str]:
+    def _foreign_remarks(self, first: int, last: int) -> Iterator[str]:
         """For a table outside the project: what became of changes that one of the three options let pass."""
         option = chosen_option(self._source.options)
         if option is None:
             return
-        first, last = parse_version(before[0]), parse_version(after[0])
-        first_version = first.version + 1 if first.snapshot else first.version
-        for change in changes_between(
-            self._store, self._source.uri, first_version, min(last.read_up_to, first_version + MAX_REMARKED_VERSIONS)
-        ):
+        for change in changes_between(self._store, self._source.uri, first, last):
             what = effect(option, change, recomputed=self._recomputed)
             yield f"version {change.version} of {self._name} ({change.operation}) {change.summary}: {what} ({option})"
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from penstock.plan.sources import VersionsSource, VersionStartPlan
     from penstock.storage.stores import Store
 
-# Where a reader of a Delta table starts, and whether the versions that it still has to read exist.
-
 
 def table_id(log: DeltaLog, versions: Sequence[int]) -> str | None:
     """The table's id from the newest commit with its metadata; None if that commit has been cleaned up."""
@@ -279,9 +277,8 @@ def changes_read_past(store: Store, source: VersionsSource, start: str, after: s
     option = chosen_option(source.options)
     if option is None or source.table is not None:
         return None
-    first, last = parse_version(start), parse_version(after)
-    first_version = first.version + 1 if first.snapshot else first.version
-    changes = list(changes_between(store, source.uri, first_version, last.read_up_to))
+    first, last = parse_version(start).first_commit, parse_version(after).read_up_to
+    changes = list(changes_between(store, source.uri, first, last))
     return passed_over(source.uri, option, changes) if changes else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from py4j.java_gateway import JavaClass
 
 from penstock.kafka.client import Admin, java, kafka_source
+from penstock.ledger import position
 from penstock.sources.topics import TopicsKind
 from penstock.spark.jvm import jvm_of
 
@@ -64,16 +65,7 @@ class KafkaKind(TopicsKind):
         }
         read_options |= {
             "assign": json.dumps({topic: sorted(partitions) for topic, partitions in end.items()}),
-            "startingOffsets": _offsets_json(first),
-            "endingOffsets": _offsets_json(end),
+            "startingOffsets": position.dump(first),
+            "endingOffsets": position.dump(end),
         }
         return spark.read.format(record_format(spark)).options(**read_options).load()
-
-
-def _offsets_json(offsets: Offsets) -> str:
-    return json.dumps(
-        {
-            topic: {str(partition): offset for partition, offset in sorted(partitions.items())}
-            for topic, partitions in offsets.items()
-        }
-    )

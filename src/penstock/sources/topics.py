@@ -211,9 +211,6 @@ def count_lost(began: Offsets, first_readable: Offsets) -> int:
     )
 
 
-# Topics as the source of a table.
-
-
 class TopicsReader:
     def __init__(self, kind: TopicsKind, source: TopicsSource, client: LogClient, table: str) -> None:
         self._kind = kind

@@ -7,13 +7,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from py4j.java_gateway import JavaClass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import Column as JvmColumn
 
-from penstock.errors import SetupError
-from penstock.spark.jvm import java_column, java_frame, jvm_of
+from penstock.spark.jvm import java_column, java_frame, penstock_class
 from penstock.spark.sql_types import sql_type
 
 if TYPE_CHECKING:
@@ -43,23 +41,24 @@ def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
 # Python's side of jar_data/java/penstock/isolation.
 
 
+_PACKAGE = "isolation"
 _MAKES_MAPS = re.compile(r"\b(map|map_from_arrays|map_from_entries|map_concat|str_to_map|transform_keys)\s*\(", re.I)
 
 
 def attempt(spark: SparkSession, expression: str) -> Column:
     """The value of an expression, NULL on rows on which it raises."""
-    return JvmColumn(isolation_class(spark, "Attempt").column(_jvm_column(spark, expression)))
+    return JvmColumn(penstock_class(spark, "Attempt", _PACKAGE).column(_jvm_column(spark, expression)))
 
 
 def error_of(spark: SparkSession, expression: str) -> Column:
     """The error that an expression raises on a row, in one line; NULL if it has a value."""
-    return JvmColumn(isolation_class(spark, "ErrorOf").column(_jvm_column(spark, expression)))
+    return JvmColumn(penstock_class(spark, "ErrorOf", _PACKAGE).column(_jvm_column(spark, expression)))
 
 
 def with_fence(rows: DataFrame) -> DataFrame:
     """The same rows; no later expression is moved before the filter that chose them."""
     spark = rows.sparkSession
-    return DataFrame(isolation_class(spark, "Fence").around(java_frame(rows)), spark)
+    return DataFrame(penstock_class(spark, "Fence", _PACKAGE).around(java_frame(rows)), spark)
 
 
 def selected(rows: DataFrame, where: str) -> DataFrame:
@@ -73,24 +72,9 @@ def selected(rows: DataFrame, where: str) -> DataFrame:
 
 def cannot_raise(filtered: DataFrame) -> bool:
     """Whether the condition of a filter is made of nothing but comparisons of columns and values."""
-    return bool(isolation_class(filtered.sparkSession, "Failures").cannotRaise(java_frame(filtered)))
-
-
-def isolation_class(spark: SparkSession, name: str) -> Any:
-    """A class of penstock.isolation."""
-    jvm = jvm_of(spark)
-    java_class = getattr(jvm.penstock.isolation, name)
-    if not isinstance(java_class, JavaClass):
-        from penstock.spark.jars import own_jar
-
-        raise SetupError(
-            "this Spark session lacks Penstock's own jar",
-            hint=f"let Penstock make the session, or put {own_jar()} onto the driver's class path: "
-            "spark.driver.extraClassPath",
-        )
-    return java_class
+    return bool(penstock_class(filtered.sparkSession, "Failures", _PACKAGE).cannotRaise(java_frame(filtered)))
 
 
 def _jvm_column(spark: SparkSession, expression: str) -> Any:
     column = java_column(F.expr(f"({expression})"))
-    return isolation_class(spark, "Interpreted").column(column) if _MAKES_MAPS.search(expression) else column
+    return penstock_class(spark, "Interpreted", _PACKAGE).column(column) if _MAKES_MAPS.search(expression) else column

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from penstock.spark.java import JavaRuntime
 
-# The JVM as a child process: started, watched and ended.
-#
 # PySpark's own start does not expose the process until the JVM answers, so it could not be ended in the meantime.
 
 

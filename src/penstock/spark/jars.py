@@ -26,13 +26,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from penstock.errors import SetupError
 from penstock.spark.java import find_java, java_proxy
 
-# The jars of Spark's connectors, of the development broker and of a Connect worker with Debezium: where they are, and
-# that they are the right ones.
-#
-# They live in the user's cache, one folder per set, under a name made from the list of their hashes, so that two
-# versions of Penstock never share a folder: <cache>/jars/<list>/{spark,broker,…}/*.jar The first use fetches them. Each
-# is compared with the SHA-256 in jar_data/jars.sha256; `.verified` then records sizes and times, so that later starts
-# read no jar unless one of these differs.
+# The jars live in the user's cache, one folder per set, under a name made from the list of their hashes, so that two
+# versions of Penstock never share a folder: <cache>/jars/<list>/{spark,broker,…}/*.jar. The first use fetches them.
+# Each is compared with the SHA-256 in jar_data/jars.sha256; `.verified` then records sizes and times, so that later
+# starts read no jar unless one of these differs.
 
 
 SETS = ("spark", "broker", "connect", "postgres", "search")
@@ -300,16 +297,18 @@ def _run_ivy(java: Path, names: Sequence[str], arrivals: Path, ivy_cache: Path, 
 def _lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
     assert process.stdout is not None
     rest = b""
-    while True:
-        if not select.select([process.stdout], [], [], SILENCE)[0]:
-            process.kill()
-            yield f"SERVER ERROR: nothing was heard for {SILENCE} s"
-            return
+    while answers := bool(select.select([process.stdout], [], [], SILENCE)[0]):
         chunk = os.read(process.stdout.fileno(), 65536)
         *lines, rest = (rest + chunk).split(b"\n")
         yield from (line.decode(errors="replace") for line in lines)
         if not chunk:
-            return
+            break
+    if not answers:
+        process.kill()
+    if rest:  # a last line without its newline
+        yield rest.decode(errors="replace")
+    if not answers:
+        yield f"SERVER ERROR: nothing was heard for {SILENCE} s"
 
 
 def _failure(lines: Sequence[str]) -> SetupError:

@@ -9,13 +9,13 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from penstock.errors import SetupError
 
-# Debian's packages, where Penstock may install one: as root, on Debian or a derivative.
-
 
 def may_install() -> bool:
+    """Whether Penstock may install Debian's packages: as root, on Debian or a derivative."""
     return os.geteuid() == 0 and Path("/etc/debian_version").exists() and shutil.which("apt-get") is not None
 
 
@@ -32,9 +32,6 @@ def apt_get(*arguments: str, hint: str) -> None:
         f"apt-get {' '.join(arguments)} failed: {' '.join(reasons) or f'exit code {result.returncode}'}",
         hint=f"check the network and apt's sources, or {hint}",
     )
-
-
-# Which Java runs Spark and the development broker: JAVA_HOME if it is set, else the one on the PATH.
 
 
 OLDEST = 17
@@ -165,7 +162,6 @@ def java_version(text: str) -> int | None:
 
 def java_proxy() -> list[str]:
     """JVM options for the proxy that HTTPS_PROXY and NO_PROXY name: Java does not read these variables."""
-    from urllib.parse import urlsplit
     from urllib.request import getproxies
 
     options = []

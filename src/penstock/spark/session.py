@@ -30,8 +30,6 @@ from penstock.spark.java import ensure_java, option
 if TYPE_CHECKING:
     from penstock.plan.model import Plan
 
-# The one place that builds a Spark session.
-#
 # What decides how the JVM starts goes on its command line, which every user of the machine can read: only memory, class
 # path and master. Everything else, including secrets, is passed inside, through Py4J's socket.
 
@@ -214,27 +212,19 @@ def _log_file(plan: Plan, name: str) -> IO[bytes]:
         return Path(os.devnull).open("wb")
 
 
-# A session for a command that runs a few queries and ends.
-
-
-_OPTIONS = "spark.driver.extraJavaOptions"
-
-
 @contextmanager
 def short_session(plan: Plan, *, log: str, say: Callable[[str], None] = lambda _: None) -> Iterator[SparkSession]:
+    """A session for a command that runs a few queries and ends."""
     with tempfile.TemporaryDirectory(prefix=f"penstock-{log}-") as folder:
         # Most of a short session goes into compiling: the quick compiler alone takes a third less of it, and large
         # queries are not slower. The warehouse is a folder that Spark makes wherever a user is.
         conf = {
             **plan.conf,
-            _OPTIONS: f"{plan.conf.get(_OPTIONS, '')} -XX:TieredStopAtLevel=1".strip(),
+            _JVM: f"{plan.conf.get(_JVM, '')} -XX:TieredStopAtLevel=1".strip(),
             "spark.sql.warehouse.dir": folder,
         }
         with spark_session(replace(plan, conf=conf), log=log, say=say) as spark:
             yield spark
-
-
-# Ctrl-C while a command waits for Spark.
 
 
 _CANCEL_INTERVAL = 0.3

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    ArrayType,
-    MapType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from penstock.spark.sql_text import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import (
-        DataType,
-    )
+    from pyspark.sql.types import DataType
 
 
 def sql_type(kind: DataType) -> str:

@@ -7,20 +7,26 @@ import difflib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, ValidationInfo, model_validator
-
-# What is wrong with a value, as data: where in the document, the message, and what to write instead.
-#
-# Models raise `Wrong` with all findings that they have; the loader turns the paths into lines and columns.
-
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Finding:
+    """What is wrong with a value. Models raise FindingsError with all that they have; the loader turns the paths into
+    lines and columns."""
+
     path: KeyPath
     message: str
     hint: str | None = None
@@ -46,6 +52,12 @@ class FindingsError(ValueError):
 
 def wrong(message: str, hint: str | None = None, *path: str | int, at_key: bool = False) -> FindingsError:
     return FindingsError([Finding(path, message, hint, at_key)])
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Raises FindingsError if there is any finding."""
+    if findings := tuple(findings):
+        raise FindingsError(findings)
 
 
 class Referenced(str):
@@ -90,9 +102,6 @@ def did_you_mean(word: str, choices: Sequence[str]) -> str:
     return f"did you mean '{suggestion}'?" if suggestion else f"write one of: {', '.join(choices)}"
 
 
-# The base of every model of the project file: frozen, no unknown keys, every finding collected at once.
-
-
 class SpecModel(BaseModel):
     """A mapping of the project file. Build one in Python with the same keys (`from` is called `source` there)."""
 
@@ -109,6 +118,8 @@ class SpecModel(BaseModel):
     """Keys that belong elsewhere -> where to write them."""
     python_only: ClassVar[frozenset[str]] = frozenset()
     """Fields that a file cannot give: it writes them in a shorter way, or the loader sets them."""
+    lists: ClassVar[tuple[str, ...]] = ()
+    """Keys whose value is a list, for which a single entry may be written as text."""
     shape: ClassVar[str] = "a mapping"
     """What may be written here, for errors about anything else."""
 
@@ -142,11 +153,17 @@ class SpecModel(BaseModel):
         model: Self | None = None
         try:
             # A key without a value counts as absent: people comment out what is below it.
-            model = handler({key: value for key, value in data.items() if key in accepted and value is not None})
+            model = handler(
+                {
+                    key: [value] if key in cls.lists and isinstance(value, str) else value
+                    for key, value in data.items()
+                    if key in accepted and value is not None
+                }
+            )
         except ValidationError as error:
             findings += cls.findings(error)
-        if findings or model is None:
-            raise FindingsError(findings)
+        refuse(findings)
+        assert model is not None
         return model
 
     @classmethod
@@ -233,6 +250,11 @@ def one_of(value: Any, name: str, choices: tuple[str, ...], *, upper: bool = Fal
     raise wrong(f"{quote_value(value)} is not a {name}", did_you_mean(str(quote_value(value)).strip("'"), choices))
 
 
+def choice(name: str, words: Any, *, upper: bool = False) -> BeforeValidator:
+    """The validator of a `Literal` of words."""
+    return BeforeValidator(lambda value: one_of(value, name, get_args(words), upper=upper))
+
+
 def text_values(value: Any, name: str) -> dict[str, str]:
     """A mapping whose values are text; numbers and true or false are taken as they are written."""
     if not isinstance(value, Mapping):
@@ -247,9 +269,36 @@ def text_values(value: Any, name: str) -> dict[str, str]:
             findings.append(
                 Finding((str(key),), f"'{key}' needs a value, not {quote_value(item)}", "write one word or number")
             )
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return texts
+
+
+def line_and_column(text: str, offset: int) -> tuple[int, int]:
+    """Both from 1."""
+    before = text[:offset]
+    return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+
+class SourceStart(SpecModel):
+    """Where a source without a position begins: exactly one of its fields is set. `at` is a word."""
+
+    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
+    starts: ClassVar[str]
+    """What begins there, in a word."""
+
+    @classmethod
+    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
+        if not isinstance(data, str):
+            return data
+        if data not in ("earliest", "latest"):
+            raise wrong(f"{quote_value(data)} is not where a {cls.starts} can start", f"write {cls.shape}")
+        return {"at": str(data)}
+
+    @model_validator(mode="after")
+    def _check_exactly_one(self) -> Self:
+        if sum(getattr(self, name) is not None for name in type(self).model_fields) != 1:
+            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
+        return self
 
 
 class SourceFrom(SpecModel):

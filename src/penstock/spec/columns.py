@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.spec.base_model import Finding, FindingsError, did_you_mean, quote_value, text_values
+from penstock.spec.base_model import Finding, did_you_mean, quote_value, refuse, text_values
 from penstock.spec.schema import Struct, column_key
 
 ONLY_WITH_STRING_PAYLOAD = ("key_binary", "value_binary")
@@ -30,7 +30,7 @@ RESERVED_BY_SPARK = (*CHANGE_FEED, *METADATA)
 
 
 def column_renames(value: Any) -> dict[str, str]:
-    """Canonical name -> the user's, each a name that Delta accepts. Raises Wrong."""
+    """Canonical name -> the user's, each a name that Delta accepts. Raises FindingsError."""
     findings: list[Finding] = []
     names = text_values(value, "columns")
     for canonical, name in names.items():
@@ -46,8 +46,7 @@ def column_renames(value: Any) -> dict[str, str]:
             findings.append(
                 Finding((canonical,), f"{quote_value(name)} is a name that Delta keeps for itself", "write another")
             )
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return {canonical: str(name) for canonical, name in names.items()}
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.spec.base_model import Finding, FindingsError, nearest, quote_value, text_values
+from penstock.spec.base_model import Finding, nearest, quote_value, refuse, text_values
 
 _KNOWN = (
     "delta.appendOnly",
@@ -56,14 +56,9 @@ _HOURS = {"hour": 1, "day": 24, "week": 168}
 
 
 def table_properties(value: Any) -> dict[str, str]:
-    """Checked properties: Delta's own, or the user's without the prefix delta. Raises Wrong."""
-    findings: list[Finding] = []
+    """Checked properties: Delta's own, or the user's without the prefix delta. Raises FindingsError."""
     properties = text_values(value, "properties")
-    for name, text in properties.items():
-        if finding := refusal(name, text):
-            findings.append(finding)
-    if findings:
-        raise FindingsError(findings)
+    refuse(finding for name, text in properties.items() if (finding := refusal(name, text)))
     return {name: str(text) for name, text in properties.items()}
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
-from penstock.spec.base_model import SourceFrom, SpecModel, quote_value, wrong
-from penstock.spec.quantity import instant, size
-
-_KEYWORDS = ("earliest", "latest")
+from penstock.spec.base_model import SourceFrom, SourceStart, wrong
+from penstock.spec.quantity import ByteCount, Instant
 
 
 def is_path(name: str) -> bool:
@@ -18,32 +15,13 @@ def is_path(name: str) -> bool:
     return "/" in name
 
 
-class VersionStart(SpecModel):
-    """Where a reader of a Delta table begins: exactly one of the three is set."""
-
+class VersionStart(SourceStart):
     at: Literal["earliest", "latest"] | None = None
     version: int | None = Field(default=None, ge=0, examples=["10"])
-    timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
+    timestamp: Instant | None = None
 
-    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
+    starts: ClassVar[str] = "table"
     shape: ClassVar[str] = "earliest, latest, {version: 10} or {timestamp: 2026-01-01T00:00:00Z}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, str):
-            if data not in _KEYWORDS:
-                raise wrong(f"{quote_value(data)} is not where a table can start", f"write {cls.shape}")
-            return {"at": str(data)}
-        return data
-
-    @model_validator(mode="after")
-    def _check_exactly_one(self) -> VersionStart:
-        if sum(start is not None for start in (self.at, self.version, self.timestamp)) != 1:
-            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
-        return self
-
-
-Bytes = Annotated[int, BeforeValidator(size)]
 
 
 class TableFrom(SourceFrom):
@@ -53,7 +31,7 @@ class TableFrom(SourceFrom):
     where: str | None = Field(default=None, min_length=1, examples=["topic = 'orders'"])
     starting: VersionStart = VersionStart(at="earliest")
     max_files: int | None = Field(default=None, ge=1)
-    max_bytes: Bytes | None = None
+    max_bytes: ByteCount | None = None
 
     moved: ClassVar[dict[str, str]] = dict.fromkeys(
         ("ignore_deletes", "ignore_changes", "skip_change_commits"),
@@ -75,7 +53,7 @@ class ChangesFrom(SourceFrom):
     changes: str = Field(min_length=1, examples=["silver.customers"])
     starting: VersionStart = VersionStart(at="earliest")
     max_files: int | None = Field(default=None, ge=1)
-    max_bytes: Bytes | None = None
+    max_bytes: ByteCount | None = None
 
     moved: ClassVar[dict[str, str]] = {
         "where": "a row that leaves the condition would stay where its changes go: make a table of those rows first",
@@ -105,7 +83,7 @@ class DeltaFrom(SourceFrom):
     where: str | None = Field(default=None, min_length=1, examples=["country = 'DE'"])
     starting: VersionStart = VersionStart(at="earliest")
     max_files: int | None = Field(default=None, ge=1)
-    max_bytes: Bytes | None = None
+    max_bytes: ByteCount | None = None
     ignore_deletes: bool = False
     ignore_changes: bool = False
     skip_change_commits: bool = False

@@ -11,16 +11,17 @@ from typing import Any
 import yaml
 
 from penstock.errors import Problem
-from penstock.spec.base_model import FindingsError, KeyPath, Referenced, did_you_mean, nearest, wrong
+from penstock.spec.base_model import FindingsError, KeyPath, Referenced, did_you_mean, line_and_column, nearest, wrong
 
-# YAML to a plain tree in which every value knows its line and column.
-#
 # Only the types of JSON: text, whole numbers, decimals, true and false, nothing, lists and mappings. `on`, `yes`, `no`,
 # dates and `1:30` stay text, keys are always text, and no tag makes an object.
 
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_NODES = 200_000  # otherwise aliases of aliases of aliases would fill the memory
+_MAX_MERGES = 100
+"""How many mappings may inherit from each other by `<<`."""
+_ENDLESS = "an alias makes the document endless", "write the values out instead of *alias"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -89,12 +90,13 @@ def parse(text: str, file: str) -> Document:
         document.problems.append(_syntax_problem(error, text, file))
         return document
     except yaml.reader.ReaderError as error:
-        line, column = _line_and_column(text, error.position)
-        message = f"the character U+{_codepoint(error.character):04X} cannot be in YAML"
+        line, column = line_and_column(text, error.position)
+        codepoint = ord(error.character) if isinstance(error.character, str) else int(error.character)
+        message = f"the character U+{codepoint:04X} cannot be in YAML"
         document.problems.append(Problem(file, line, column, message, "remove it"))
         return document
     if root is not None:
-        _YamlReader(document).read_root(root)
+        document.tree = _YamlReader(document).read(root, ())
     return document
 
 
@@ -103,9 +105,6 @@ class _YamlReader:
         self.document = document
         self.open: list[int] = []
         self.count = 0
-
-    def read_root(self, root: yaml.Node) -> None:
-        self.document.tree = self.read(root, ())
 
     def complain(self, node: yaml.Node, message: str, hint: str) -> None:
         line, column = _node_position(node)
@@ -116,7 +115,7 @@ class _YamlReader:
     def read(self, node: yaml.Node, path: KeyPath) -> Any:
         self.count += 1
         if self.count > _MAX_NODES or id(node) in self.open:
-            self.complain(node, "an alias makes the document endless", "write the values out instead of *alias")
+            self.complain(node, *_ENDLESS)
             return None
         self.document.values[path] = _node_position(node)
         kind = node.tag.removeprefix(_TAG)
@@ -156,7 +155,7 @@ class _YamlReader:
         inherited_pairs: list[tuple[str, yaml.Node, yaml.Node]] = []
         for key, value in node.value:
             if key.tag == _TAG + "merge":
-                inherited_pairs.extend(self.merge(value))
+                inherited_pairs.extend(self.merge(key, value, (id(node),)))
                 continue
             if not isinstance(key, yaml.ScalarNode):
                 self.complain(key, "a key must be plain text", "write key: value")
@@ -175,15 +174,25 @@ class _YamlReader:
                 tree[inherited_name] = self.read(value, (*path, inherited_name))
         return tree
 
-    def merge(self, node: yaml.Node) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
-        """The pairs that `<<: *alias` adds; keys of the mapping itself win, then the first of several aliases."""
+    def merge(
+        self, merge_key: yaml.Node, node: yaml.Node, heirs: tuple[int, ...]
+    ) -> Iterator[tuple[str, yaml.Node, yaml.Node]]:
+        """The pairs that `<<: *alias` adds: the alias's own keys, then those that it inherits itself. The first of a
+        name wins. `heirs` are the mappings that inherit them."""
         for source in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(source, yaml.MappingNode):
                 self.complain(source, "<< needs a mapping", "write <<: *alias, where the alias is a mapping")
                 continue
+            self.count += 1 + len(source.value)
+            if id(source) in heirs or len(heirs) > _MAX_MERGES or self.count > _MAX_NODES:
+                self.complain(merge_key, *_ENDLESS)
+                return
             for key, value in source.value:
                 if isinstance(key, yaml.ScalarNode) and key.tag != _TAG + "merge":
                     yield key.value.translate(_ORIGINALS), key, value
+            for key, value in source.value:
+                if key.tag == _TAG + "merge":
+                    yield from self.merge(key, value, (*heirs, id(source)))
 
 
 def _node_position(node: yaml.Node) -> tuple[int, int]:
@@ -192,15 +201,6 @@ def _node_position(node: yaml.Node) -> tuple[int, int]:
 
 def _tag(node: yaml.Node) -> str:
     return node.tag.replace(_TAG, "!!")
-
-
-def _codepoint(character: Any) -> int:
-    return ord(character) if isinstance(character, str) else int(character)
-
-
-def _line_and_column(text: str, offset: int) -> tuple[int, int]:
-    before = text[:offset]
-    return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Problem:
@@ -220,9 +220,6 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str, file: str) -> Proble
     return Problem(file, line, column, f"this is not YAML: {error.problem or error.context}", hint)
 
 
-# `${env:X}`, `${env:X:-default}` and `${file:path}` in the values of a project file. `$${` stays a plain `${`.
-
-
 _SUBSTITUTION = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_FILE_BYTES = 1_000_000
@@ -230,7 +227,8 @@ _FORMS = "write ${env:NAME}, ${env:NAME:-default} or ${file:path}; $${ is a plai
 
 
 def resolve(text: str, *, env: Mapping[str, str], folder: Path) -> str:
-    """The text with its references replaced: a `Referenced` if there were any. Raises Wrong.
+    """The text with its `${env:X}`, `${env:X:-default}` and `${file:path}` replaced: a `Referenced` if there were any.
+    `$${` is a plain `${`. Raises FindingsError.
 
     Paths are relative to `folder`; a trailing newline of a file is not part of its value.
     """
@@ -286,19 +284,19 @@ def _read_file(path_text: str, folder: Path) -> str:
             raise wrong(f"the file {path_text} is larger than 1 MB", "a reference reads one small value")
         content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise _unreadable(path_text, "does not exist", folder) from None
+        raise _unreadable(path_text, "does not exist") from None
     except IsADirectoryError:
-        raise _unreadable(path_text, "is a folder", folder) from None
+        raise _unreadable(path_text, "is a folder") from None
     except UnicodeDecodeError:
-        raise _unreadable(path_text, "is not text", folder) from None
+        raise _unreadable(path_text, "is not text") from None
     except (OSError, ValueError) as error:
         if isinstance(error, FindingsError):
             raise
         reason = getattr(error, "strerror", None) or "its path is not one"
-        raise _unreadable(path_text, f"cannot be read: {reason}", folder) from None
+        raise _unreadable(path_text, f"cannot be read: {reason}") from None
     return content.removesuffix("\n").removesuffix("\r")
 
 
-def _unreadable(path_text: str, reason: str, folder: Path) -> FindingsError:
+def _unreadable(path_text: str, reason: str) -> FindingsError:
     note = "" if Path(path_text).is_absolute() else " (a relative path starts at the project folder)"
     return wrong(f"the file {path_text} {reason}", f"create it, or correct the path{note}")

@@ -13,16 +13,19 @@ from penstock.spec.base_model import (
     Finding,
     FindingsError,
     SourceFrom,
+    choice,
     did_you_mean,
-    one_of,
     quote_value,
+    refuse,
     text_values,
     wrong,
 )
 from penstock.spec.lake import lake_uri
 from penstock.spec.schema import Scalar, Struct, column_key
 
-FORMATS = ("json", "csv", "parquet")
+Format = Literal["json", "csv", "parquet"]
+NewFields = Literal["add", "rescue", "ignore", "fail"]
+FilesStart = Literal["earliest", "latest"]
 _ENDINGS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 _COMPRESSION_SUFFIXES = (".gz", ".bz2", ".zst", ".snappy", ".lz4", ".deflate")
 OPTIONS: dict[str, tuple[str, ...]] = {
@@ -48,10 +51,9 @@ def _folder(value: Any) -> Any:
     try:
         folder = lake_uri(value)
     except FindingsError as error:
-        findings = [
-            replace(finding, message=finding.message.replace("the lake", "'files'")) for finding in error.findings
-        ]
-        raise FindingsError(findings) from None
+        raise FindingsError(
+            [replace(finding, message=finding.message.replace("the lake", "'files'")) for finding in error.findings]
+        ) from None
     if isinstance(folder, str) and any(sign in folder for sign in "*?"):
         raise wrong(
             f"{quote_value(folder)} is not a folder", 'write the folder, and pattern: "*.json" for the names in it'
@@ -59,33 +61,17 @@ def _folder(value: Any) -> Any:
     return folder
 
 
-def _format(value: Any) -> str:
-    return one_of(value, "format", FORMATS)
-
-
-def _new_fields(value: Any) -> str:
-    return one_of(value, "way with new fields", ("add", "rescue", "ignore", "fail"))
-
-
-def _starting(value: Any) -> str:
-    return one_of(value, "start of a folder", ("earliest", "latest"))
-
-
-def _options(value: Any) -> dict[str, str]:
-    return text_values(value, "options")
-
-
 class FilesFrom(SourceFrom):
     """Files below a folder, listed as they appear. A name that begins with _ or . is not data."""
 
     files: Annotated[str, BeforeValidator(_folder)] = Field(min_length=1, examples=["landing/orders"])
-    format: Annotated[Literal["json", "csv", "parquet"], BeforeValidator(_format)] = Field(examples=["json"])
+    format: Annotated[Format, choice("format", Format)] = Field(examples=["json"])
     pattern: str | None = Field(default=None, min_length=1, examples=['"*.json"'])
     schema_: str | None = Field(default=None, alias="schema", min_length=1, examples=["schemas/orders.ddl"])
-    new_fields: Annotated[Literal["add", "rescue", "ignore", "fail"], BeforeValidator(_new_fields)] | None = None
-    starting: Annotated[Literal["earliest", "latest"], BeforeValidator(_starting)] = "earliest"
+    new_fields: Annotated[NewFields, choice("way with new fields", NewFields)] | None = None
+    starting: Annotated[FilesStart, choice("start of a folder", FilesStart)] = "earliest"
     max_files: int = Field(default=1000, ge=1)
-    options: Annotated[dict[str, str], BeforeValidator(_options)] = Field(default={})
+    options: Annotated[dict[str, str], BeforeValidator(lambda value: text_values(value, "options"))] = Field(default={})
 
     kind: ClassVar[str] = "files"
     shape: ClassVar[str] = "from: {files: landing/orders, format: json}"
@@ -104,7 +90,7 @@ class FilesFrom(SourceFrom):
         return self.format == "csv" and self.options.get("header", "false").lower() == "true"
 
     @property
-    def on_new_fields(self) -> Literal["add", "rescue", "ignore", "fail"]:
+    def on_new_fields(self) -> NewFields:
         """As with `decode`, fields that a given schema does not name are left out unless `new_fields` is set. An
         inferred schema follows its files."""
         if self.new_fields is not None:
@@ -118,8 +104,7 @@ class FilesFrom(SourceFrom):
         if self.new_fields not in (None, "ignore") and self.format == "csv" and not self.header:
             hint = 'write options: {header: "true"}, or remove it: a line with more fields is rejected'
             findings.append(Finding(("new_fields",), "the fields of these files have no names", hint, at_key=True))
-        if findings:
-            raise FindingsError(findings)
+        refuse(findings)
         return self
 
 

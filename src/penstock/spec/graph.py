@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from penstock.spec.base_model import Finding, did_you_mean, quote_value
+from penstock.spec.base_model import Finding, KeyPath, did_you_mean, quote_value
 from penstock.spec.delta_source import ChangesFrom, TableFrom, is_path
 from penstock.spec.sink import Sink
 from penstock.spec.table import Table
@@ -51,14 +51,11 @@ def _dependencies(tables: Mapping[str, Table], name: str) -> set[str]:
 
 def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
     findings: list[Finding] = []
-    table_names = list(tables)
     for name, table in tables.items():
+        other_names = [other_name for other_name in tables if other_name != name]
         for path, source in _added_row_sources(table):
             if source.table not in tables:
-                other_names = [other_name for other_name in table_names if other_name != name]
-                message = f"there is no table {quote_value(source.table)} in this project"
-                hint = _table_hint(source.table, other_names, "from: {delta: …}")
-                findings.append(Finding((name, *path, "table"), message, hint))
+                findings.append(_no_table((name, *path, "table"), source.table, other_names, "from: {delta: …}"))
             elif why := rewrite_description(tables[source.table]):
                 message = f"{source.table} {why}, and only new rows are read"
                 hint = (
@@ -66,19 +63,23 @@ def graph_findings(tables: Mapping[str, Table]) -> list[Finding]:
                     "aggregate with emit: final only grows"
                 )
                 findings.append(Finding((name, *path, "table"), message, hint))
-        findings += [
-            finding.below((name,))
-            for finding in _changes_source_findings(
-                table.source, tables, [other_name for other_name in table_names if other_name != name]
-            )
+        own_findings = [
+            *_changes_source_findings(table.source, tables, other_names),
+            *_missing_key_findings(table, tables),
         ]
-        findings += [finding.below((name,)) for finding in _missing_key_findings(table, tables)]
-        for lookup, target in table.lookups.items():
-            if not is_path(target) and target not in tables:
-                message = f"there is no table {quote_value(target)} in this project"
-                hint = _table_hint(target, table_names, "a path: ./dim/customers")
-                findings.append(Finding((name, "lookups", lookup), message, hint))
+        findings += [finding.below((name,)) for finding in own_findings]
+        findings += [
+            _no_table((name, "lookups", lookup), target, list(tables), "a path: ./dim/customers")
+            for lookup, target in table.lookups.items()
+            if not is_path(target) and target not in tables
+        ]
     return findings or _cycle_findings(tables)
+
+
+def _no_table(path: KeyPath, name: str, table_names: list[str], path_form: str) -> Finding:
+    hint = did_you_mean(name, table_names) if table_names else ""
+    hint = f"{hint}; a Delta table that is not of this project is {path_form}".removeprefix("; ")
+    return Finding(path, f"there is no table {quote_value(name)} in this project", hint)
 
 
 def _changes_source_findings(source: object, tables: Mapping[str, Table], other_names: list[str]) -> list[Finding]:
@@ -87,8 +88,7 @@ def _changes_source_findings(source: object, tables: Mapping[str, Table], other_
         return []
     path = ("from", "changes")
     if source.table not in tables:
-        hint = _table_hint(source.table, other_names, "from: {changes: /path}")
-        return [Finding(path, f"there is no table {quote_value(source.table)} in this project", hint)]
+        return [_no_table(path, source.table, other_names, "from: {changes: /path}")]
     if not tables[source.table].write.change_feed:
         hint = f"give {source.table} one: write: {{change_feed: true}}"
         return [Finding(path, f"{source.table} keeps no change feed", hint)]
@@ -132,27 +132,21 @@ def sink_findings(sinks: Mapping[str, Sink], tables: Mapping[str, Table]) -> lis
     findings: list[Finding] = []
     for name, sink in sinks.items():
         if isinstance(sink.source, ChangesFrom):
-            source_findings = _changes_source_findings(sink.source, tables, list(tables)) or _sink_keys(
-                sink, sink.source, tables
-            )
+            source_findings = _changes_source_findings(sink.source, tables, list(tables))
             findings += [finding.below((name,)) for finding in source_findings]
+            if not source_findings and not sink.keys and not upstream_keys(sink.source, tables):
+                message = f"which row of {sink.source.changes} is it? 'keys' is missing"
+                hint = "write keys: [customer_id], the columns of which no two rows have the same values"
+                findings.append(Finding((name,), message, hint, at_key=True))
         elif isinstance(sink.source, TableFrom):
             path = (name, "from", "table")
             upstream = sink.source.table
             if upstream not in tables:
-                hint = _table_hint(upstream, list(tables), "from: {delta: …}")
-                findings.append(Finding(path, f"there is no table {quote_value(upstream)} in this project", hint))
+                findings.append(_no_table(path, upstream, list(tables), "from: {delta: …}"))
             elif why := rewrite_description(tables[upstream]):
                 hint = f"follow its changes: from: {{changes: {upstream}}}"
                 findings.append(Finding(path, f"{upstream} {why}: a sink sends what is added to a table", hint))
     return findings
-
-
-def _sink_keys(sink: Sink, source: ChangesFrom, tables: Mapping[str, Table]) -> list[Finding]:
-    if sink.keys or upstream_keys(source, tables):
-        return []
-    hint = "write keys: [customer_id], the columns of which no two rows have the same values"
-    return [Finding((), f"which row of {source.changes} is it? 'keys' is missing", hint, at_key=True)]
 
 
 def rewrite_description(table: Table) -> str | None:
@@ -168,16 +162,10 @@ def rewrite_description(table: Table) -> str | None:
 
 def may_multiply_records(table: Table, tables: Mapping[str, Table]) -> bool:
     """Whether one record of the topic may have become several rows of the table."""
-    if any(step is not None for step in (table.transform, table.sql, table.aggregate, table.stream)):
-        return True
-    if isinstance(table.source, ChangesFrom):
+    steps = (table.transform, table.sql, table.aggregate, table.stream)
+    if isinstance(table.source, ChangesFrom) or any(step is not None for step in steps):
         return True
     return isinstance(table.source, TableFrom) and may_multiply_records(tables[table.source.table], tables)
-
-
-def _table_hint(name: str, table_names: list[str], path_form: str) -> str:
-    hint = did_you_mean(name, table_names) if table_names else ""
-    return f"{hint}; a Delta table that is not of this project is {path_form}".removeprefix("; ")
 
 
 def _cycle_findings(tables: Mapping[str, Table]) -> list[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
@@ -12,10 +12,12 @@ from penstock.spec.base_model import (
     Finding,
     FindingsError,
     SpecModel,
+    choice,
     did_you_mean,
     nearest,
     one_of,
     quote_value,
+    refuse,
     text_values,
     wrong,
 )
@@ -57,26 +59,16 @@ _ALLOWED: Mapping[str, str | tuple[str, ...]] = {
     "ssl.protocol": "text",
 }
 
+_CONSUMER_ONLY = ("check.", "default.", "fetch.", "isolation.", "max.")
 _PRODUCER: Mapping[str, str | tuple[str, ...]] = {
-    **{name: kind for name, kind in _ALLOWED.items() if name.startswith(("client.", "ssl."))},
+    **{name: kind for name, kind in _ALLOWED.items() if not name.startswith(_CONSUMER_ONLY)},
     "batch.size": "bytes",
     "buffer.memory": "bytes",
     "compression.type": ("none", "gzip", "snappy", "lz4", "zstd"),
-    "connections.max.idle.ms": "ms",
     "delivery.timeout.ms": "ms",
     "linger.ms": "ms",
     "max.block.ms": "ms",
     "max.request.size": "bytes",
-    "metadata.max.age.ms": "ms",
-    "receive.buffer.bytes": "bytes",
-    "reconnect.backoff.max.ms": "ms",
-    "reconnect.backoff.ms": "ms",
-    "request.timeout.ms": "ms",
-    "retry.backoff.max.ms": "ms",
-    "retry.backoff.ms": "ms",
-    "send.buffer.bytes": "bytes",
-    "socket.connection.setup.timeout.max.ms": "ms",
-    "socket.connection.setup.timeout.ms": "ms",
 }
 
 _GROUPS = ("positions are kept in the table's ledger, not in a consumer group", "remove it")
@@ -126,7 +118,7 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
 
 
 def client_options(value: Any) -> dict[str, str]:
-    """Checked options as the client takes them: sizes in bytes and durations in milliseconds. Raises Wrong."""
+    """Checked options as the client takes them: sizes in bytes and durations in milliseconds. Raises FindingsError."""
     return _options(value, _ALLOWED)
 
 
@@ -148,39 +140,36 @@ def _options(value: Any, allowed: Mapping[str, str | tuple[str, ...]]) -> dict[s
             checked_options[name] = _check_option(name, text, allowed)
         except FindingsError as error:
             findings += [finding.below((name,)) for finding in error.findings]
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return checked_options
 
 
 def _check_option(name: str, text: str, allowed: Mapping[str, str | tuple[str, ...]]) -> str:
     kind = allowed.get(name)
     if kind is None:
-        raise FindingsError([_refusal(name, allowed)])
+        raise _refusal(name, allowed)
     if isinstance(kind, tuple):
         if text not in kind:
-            raise FindingsError(
-                [Finding((), f"{quote_value(text)} is not a value of {name}", did_you_mean(text, kind))]
-            )
+            raise wrong(f"{quote_value(text)} is not a value of {name}", did_you_mean(text, kind))
         return text
     if kind == "bytes":
         return str(size(text))
     if kind == "ms":
         return str(int(text)) if text.strip().isdecimal() else str(round(seconds(text) * 1000))
     if kind == "count" and not (text.isdecimal() and int(text) > 0):
-        raise FindingsError([Finding((), f"{quote_value(text)} is not a number of records", f"write {name}: 10000")])
+        raise wrong(f"{quote_value(text)} is not a number of records", f"write {name}: 10000")
     return text
 
 
-def _refusal(name: str, allowed: Mapping[str, str | tuple[str, ...]]) -> Finding:
+def _refusal(name: str, allowed: Mapping[str, str | tuple[str, ...]]) -> FindingsError:
     if name.startswith("kafka."):
-        return Finding((), f"'{name}': the prefix kafka. is Spark's", f"write {name[6:]}", at_key=True)
+        return wrong(f"'{name}': the prefix kafka. is Spark's", f"write {name[6:]}", at_key=True)
     for refused, (why, instead) in _REFUSED.items():
         if name == refused or (refused.endswith(".") and name.startswith(refused)) or name.startswith(refused + "."):
-            return Finding((), f"the client option '{name}' cannot be set: {why}", instead, at_key=True)
+            return wrong(f"the client option '{name}' cannot be set: {why}", instead, at_key=True)
     suggestion = nearest(name, allowed)
     hint = f"did you mean '{suggestion}'?" if suggestion else "the options that can be set are in docs/project-file.md"
-    return Finding((), f"'{name}' is not a client option that Penstock passes on", hint, at_key=True)
+    return wrong(f"'{name}' is not a client option that Penstock passes on", hint, at_key=True)
 
 
 def allowed_options() -> tuple[str, ...]:
@@ -188,25 +177,17 @@ def allowed_options() -> tuple[str, ...]:
     return tuple(_ALLOWED)
 
 
-# A Kafka cluster: its brokers and how to log in to them.
-
-
 Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-PROTOCOLS: tuple[str, ...] = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS: tuple[str, ...] = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]]+):(\d{1,5})")
 _BOOTSTRAP = "write host:port, several with commas: bootstrap: broker1:9092,broker2:9092"
 
 
-def _protocol(value: Any) -> str:
-    return one_of(value, "security protocol", PROTOCOLS, upper=True)
-
-
 def _mechanism(value: Any) -> str:
     if isinstance(value, str) and value.upper() in ("GSSAPI", "OAUTHBEARER", "AWS_MSK_IAM"):
-        raise wrong(f"the mechanism {quote_value(value)} is not supported", f"write one of: {', '.join(MECHANISMS)}")
-    return one_of(value, "SASL mechanism", MECHANISMS, upper=True)
+        hint = f"write one of: {', '.join(get_args(Mechanism))}"
+        raise wrong(f"the mechanism {quote_value(value)} is not supported", hint)
+    return one_of(value, "SASL mechanism", get_args(Mechanism), upper=True)
 
 
 def _secret(value: Any) -> Any:
@@ -226,7 +207,7 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 class Security(SpecModel):
     """How to log in. Files are PEM, their paths relative to the project folder."""
 
-    protocol: Annotated[Protocol, BeforeValidator(_protocol)] = "PLAINTEXT"
+    protocol: Annotated[Protocol, choice("security protocol", Protocol, upper=True)] = "PLAINTEXT"
     mechanism: Annotated[Mechanism, BeforeValidator(_mechanism)] | None = None
     username: str | None = Field(default=None, min_length=1, examples=["${env:KAFKA_USER}"])
     password: Secret | None = None
@@ -241,10 +222,11 @@ class Security(SpecModel):
     def _check_consistency(self) -> Security:
         findings: list[Finding] = []
         sasl, tls = self.protocol.startswith("SASL_"), self.protocol.endswith("SSL")
-        login = ("mechanism", "username", "password")
-        for name in login:
+        login = {"mechanism": "SCRAM-SHA-512", "username": "${env:KAFKA_USER}", "password": "${env:KAFKA_PASSWORD}"}
+        for name, example in login.items():
             if sasl and getattr(self, name) is None:
-                findings.append(_missing(name, f"{self.protocol} needs mechanism, username and password"))
+                message = f"'{name}' is missing: {self.protocol} needs mechanism, username and password"
+                findings.append(Finding((), message, f"write {name}: {example}", at_key=True))
             if not sasl and getattr(self, name) is not None:
                 hint = "write protocol: SASL_SSL (or SASL_PLAINTEXT), or remove it"
                 findings.append(Finding((name,), f"'{name}' means nothing with {self.protocol}", hint, at_key=True))
@@ -259,22 +241,12 @@ class Security(SpecModel):
             )
         if self.key_password is not None and self.key_file is None:
             findings.append(Finding(("key_password",), "'key_password' needs 'key_file'", "write both", at_key=True))
-        if findings:
-            raise FindingsError(findings)
+        refuse(findings)
         return self
 
 
-def _missing(name: str, why: str) -> Finding:
-    examples = {
-        "mechanism": "SCRAM-SHA-512",
-        "username": "${env:KAFKA_USER}",
-        "password": "${env:KAFKA_PASSWORD}",
-    }
-    return Finding((), f"'{name}' is missing: {why}", f"write {name}: {examples[name]}", at_key=True)
-
-
 def _bootstrap(value: Any) -> str:
-    addresses = value if isinstance(value, list | tuple) else str(value).split(",") if isinstance(value, str) else None
+    addresses = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else None
     if not addresses:
         raise wrong(f"{quote_value(value)} is not a list of brokers", _BOOTSTRAP)
     checked_addresses = []
@@ -297,5 +269,5 @@ class KafkaCluster(SpecModel):
 
 def security_files(security: Security) -> dict[str, str]:
     """Key -> path of each file that it names."""
-    paths = {name: getattr(security, name) for name in ("ca_file", "cert_file", "key_file")}
-    return {name: cast(str, path) for name, path in paths.items() if path is not None}
+    paths = {"ca_file": security.ca_file, "cert_file": security.cert_file, "key_file": security.key_file}
+    return {name: path for name, path in paths.items() if path is not None}

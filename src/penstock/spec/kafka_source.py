@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import re
 import warnings
-from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
 from penstock.spec.base_model import (
     Finding,
-    FindingsError,
     Referenced,
     SourceFrom,
+    SourceStart,
     SpecModel,
     did_you_mean,
     quote_value,
+    refuse,
     wrong,
 )
 from penstock.spec.kafka_cluster import client_options
-from penstock.spec.quantity import instant
-
-# Which topics a table lands: one, several, or all that match a pattern.
-
+from penstock.spec.quantity import Instant
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _TOPIC_RULE = "a topic has 1 to 249 letters, digits, dots, underscores or dashes"
@@ -93,9 +90,9 @@ class Topics(SpecModel):
 
 
 def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
-    findings: list[Finding] = []
     if not names:
         raise wrong("the list of topics is empty", "name at least one topic")
+    findings: list[Finding] = []
     names_so_far: set[str] = set()
     for index, name in enumerate(names):
         path = () if single else (index,)
@@ -110,15 +107,8 @@ def topic_names(names: list[Any], *, single: bool) -> tuple[str, ...]:
             findings.append(Finding(path, f"the topic {quote_value(name)} is given twice", "keep one of them"))
         else:
             names_so_far.add(name)
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return tuple(str(name) for name in names)
-
-
-# Kafka topics as the source of a table.
-
-
-_KEYWORDS = ("earliest", "latest")
 
 
 def _max_per_trigger(value: Any) -> Any:
@@ -150,12 +140,11 @@ def _starting_offsets(value: Any) -> dict[str, dict[int, int]]:
                 findings.append(
                     Finding(path, f"{quote_value(partition)} is not the number of a partition", hint, at_key=True)
                 )
-            elif _integer(offset) is None or int(offset) < -2:
+            elif (number := _integer(offset)) is None or number < -2:
                 findings.append(Finding(path, f"{quote_value(offset)} is not an offset", "write 0 or more, -2 or -1"))
             else:
-                offsets_by_topic.setdefault(str(topic), {})[int(partition)] = int(offset)
-    if findings:
-        raise FindingsError(findings)
+                offsets_by_topic.setdefault(str(topic), {})[int(partition)] = number
+    refuse(findings)
     return offsets_by_topic
 
 
@@ -168,29 +157,13 @@ def _integer(value: Any) -> int | None:
         return None
 
 
-class Starting(SpecModel):
-    """Where a topic without a position begins: exactly one of the three is set."""
-
+class Starting(SourceStart):
     at: Literal["earliest", "latest"] | None = None
     offsets: Annotated[dict[str, dict[int, int]], BeforeValidator(_starting_offsets)] | None = None
-    timestamp: Annotated[datetime, BeforeValidator(instant)] | None = None
+    timestamp: Instant | None = None
 
-    python_only: ClassVar[frozenset[str]] = frozenset({"at"})
+    starts: ClassVar[str] = "topic"
     shape: ClassVar[str] = "earliest, latest, {offsets: {topic: {0: 1200}}} or {timestamp: 2026-01-01T00:00:00Z}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, str):
-            if data not in _KEYWORDS:
-                raise wrong(f"{quote_value(data)} is not where a topic can start", f"write {cls.shape}")
-            return {"at": str(data)}
-        return data
-
-    @model_validator(mode="after")
-    def _check_exactly_one(self) -> Starting:
-        if sum(start is not None for start in (self.at, self.offsets, self.timestamp)) != 1:
-            raise wrong("'starting' needs exactly one place to start", f"write {self.shape}", at_key=True)
-        return self
 
 
 class KafkaFrom(SourceFrom):
@@ -215,6 +188,5 @@ class KafkaFrom(SourceFrom):
                 hint = did_you_mean(topic, self.kafka.names) if self.kafka.names else "the pattern does not match it"
                 message = f"offsets are given for the topic '{topic}', which this table does not read"
                 findings.append(Finding(("starting", "offsets", topic), message, hint, at_key=True))
-        if findings:
-            raise FindingsError(findings)
+        refuse(findings)
         return self

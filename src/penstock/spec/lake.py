@@ -15,7 +15,7 @@ _HADOOP_SCHEMES = {"s3": "s3a", "s3n": "s3a", "wasb": "abfss", "wasbs": "abfss",
 
 
 def lake_uri(value: Any) -> Any:
-    """The lake as written, checked. Raises Wrong."""
+    """The lake as written, checked. Raises FindingsError."""
     if isinstance(value, Path):
         return str(value)
     if not isinstance(value, str):
@@ -37,11 +37,16 @@ def lake_uri(value: Any) -> Any:
     return value
 
 
+def is_remote(location: str) -> bool:
+    """Whether a place in the lake, or of files, is a URI instead of a local path."""
+    return "://" in location
+
+
 def lake_place(lake: str, root: Path) -> str:
     """An absolute local path, or a URI without a slash at its end. A relative path begins at `root`."""
     if lake.startswith("file:"):
         lake = unquote(lake.removeprefix("file://").removeprefix("file:"))
-    if "://" in lake:
+    if is_remote(lake):
         return lake.rstrip("/")
     # Only the text is normalised, so that a symbolic link keeps its name.
     return os.path.normpath((root / Path(lake).expanduser()).absolute())

@@ -11,46 +11,29 @@ from typing import Any
 from pydantic import ValidationError
 
 from penstock.errors import Problem, SpecError
-from penstock.spec.base_model import Finding, FindingsError, KeyPath, Referenced
-from penstock.spec.base_model import KeyPath as TreePath
+from penstock.spec.base_model import Finding, FindingsError, KeyPath, Referenced, line_and_column
 from penstock.spec.document import Document, parse, resolve
 from penstock.spec.project import Project
 from penstock.spec.spark import is_sensitive
 from penstock.spec.subjects import undeclared_subject_findings
 
-# Warnings: what is allowed but probably not meant. `validate` shows it with its position; it is never an error.
+FILE = "penstock.yml"
 
 
 def tree_warnings(tree: Any) -> Iterator[Finding]:
-    """Warnings about the tree as it was read, with references resolved."""
+    """What is allowed but probably not meant, never an error; about the tree as it was read, with references
+    resolved."""
     for path, cluster in _clusters(tree):
-        yield from _literal_secrets(path, cluster)
+        yield from _plain_text_secrets((*path, "security"), _get(cluster, "security"), "password", "key_password")
         yield from _option_warnings((*path, "options"), _get(cluster, "options"))
-    for name, value in _items(_get(tree, "spark", "conf")):
-        if is_sensitive(name) and value is not None and not isinstance(value, Referenced):
-            yield _plain_text_secret(("spark", "conf", name), name)
-    key = _get(tree, "forget", "key")
-    if key is not None and not isinstance(key, Referenced):
-        yield _plain_text_secret(("forget", "key"), "key", prefix="FORGET_")
+    conf = _get(tree, "spark", "conf")
+    yield from _plain_text_secrets(("spark", "conf"), conf, *(name for name, _ in _items(conf) if is_sensitive(name)))
+    yield from _plain_text_secrets(("forget",), _get(tree, "forget"), "key", prefix="FORGET_")
     for name, table in _items(_get(tree, "tables")):
         yield from _option_warnings(("tables", name, "from", "options"), _get(table, "from", "options"))
     for name, sink in _items(_get(tree, "sinks")):
         yield from _option_warnings(("sinks", name, "to", "options"), _get(sink, "to", "options"))
-        yield from _target_secrets(("sinks", name, "to"), _get(sink, "to"))
-
-
-def _literal_secrets(path: KeyPath, cluster: Any) -> Iterator[Finding]:
-    for key in ("password", "key_password"):
-        value = _get(cluster, "security", key)
-        if value is not None and not isinstance(value, Referenced):
-            yield _plain_text_secret((*path, "security", key), key)
-
-
-def _target_secrets(path: KeyPath, target: Any) -> Iterator[Finding]:
-    for key in ("password", "api_key"):
-        value = _get(target, key)
-        if value is not None and not isinstance(value, Referenced):
-            yield _plain_text_secret((*path, key), key, prefix="SINK_")
+        yield from _plain_text_secrets(("sinks", name, "to"), _get(sink, "to"), "password", "api_key", prefix="SINK_")
 
 
 def _option_warnings(path: KeyPath, options: Any) -> Iterator[Finding]:
@@ -62,10 +45,13 @@ def _option_warnings(path: KeyPath, options: Any) -> Iterator[Finding]:
             yield Finding((*path, name), message, "remove the line: read_committed is the default")
 
 
-def _plain_text_secret(path: KeyPath, key: str, prefix: str = "KAFKA_") -> Finding:
-    variable = prefix + key.upper() if "." not in key else "NAME"
-    hint = f"write ${{env:{variable}}} or ${{file:path}}, so that it is not kept with the project"
-    return Finding(path, f"'{key}' is written in the file in clear", hint)
+def _plain_text_secrets(path: KeyPath, section: Any, *keys: str, prefix: str = "KAFKA_") -> Iterator[Finding]:
+    for key in keys:
+        value = _get(section, key)
+        if value is not None and not isinstance(value, Referenced):
+            variable = prefix + key.upper() if "." not in key else "NAME"
+            hint = f"write ${{env:{variable}}} or ${{file:path}}, so that it is not kept with the project"
+            yield Finding((*path, key), f"'{key}' is written in the file in clear", hint)
 
 
 def _clusters(tree: Any) -> Iterator[tuple[KeyPath, Any]]:
@@ -83,12 +69,6 @@ def _get(tree: Any, *path: str) -> Any:
 def _items(tree: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(tree, dict):
         yield from tree.items()
-
-
-# penstock.yml to a Project: read, replace references, check, and report all problems at once.
-
-
-FILE = "penstock.yml"
 
 
 @dataclass(frozen=True)
@@ -120,19 +100,21 @@ def check_project(folder: Path, *, env: Mapping[str, str] | None = None) -> Proj
         return ProjectCheck(None, (Problem(file, 1, 1, "the project file is empty", hint),))
     if document.tree is None:
         return ProjectCheck(None, tuple(document.problems))
-    problems = list(document.problems)
-    unresolved: set[TreePath] = set()
-    tree = _resolve_references(
-        document.tree, (), document, problems, unresolved, os.environ if env is None else env, folder
-    )
+    unresolved: list[Finding] = []
+    tree = _resolve_references(document.tree, (), unresolved, os.environ if env is None else env, folder)
     project, findings = _build_project(tree, folder, document)
     references = list(_references(tree))
+    problems = [
+        *document.problems,
+        *(document.problem(finding.path, finding.message, finding.hint) for finding in unresolved),
+    ]
+    unresolved_paths = {finding.path for finding in unresolved}
     problems += [
         document.problem(
             finding.path, _hide_references(finding.message, references), finding.hint, at_key=finding.at_key
         )
         for finding in findings
-        if document.existing_path(finding.path) not in unresolved
+        if document.existing_path(finding.path) not in unresolved_paths
     ]
     warnings = [document.problem(finding.path, finding.message, finding.hint) for finding in tree_warnings(tree)]
     if project is not None:
@@ -158,40 +140,24 @@ def _read_text(folder: Path, file: str) -> str | Problem:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        line, column = line_and_column(raw.decode("latin-1"), error.start)  # a character for each byte
         return Problem(file, line, column, f"the byte 0x{raw[error.start]:02X} is not UTF-8", "save the file as UTF-8")
 
 
 def _resolve_references(
-    node: Any,
-    path: TreePath,
-    document: Document,
-    problems: list[Problem],
-    unresolved: set[TreePath],
-    env: Mapping[str, str],
-    folder: Path,
+    node: Any, path: KeyPath, unresolved: list[Finding], env: Mapping[str, str], folder: Path
 ) -> Any:
-    """The tree with its references replaced. One that cannot be replaced becomes a problem, and an empty value."""
+    """The tree with its references replaced. One that cannot be replaced becomes a finding, and an empty value."""
     if isinstance(node, dict):
-        children = {key: (value, (*path, key)) for key, value in node.items()}
-        return {
-            key: _resolve_references(child, child_path, document, problems, unresolved, env, folder)
-            for key, (child, child_path) in children.items()
-        }
+        return {key: _resolve_references(child, (*path, key), unresolved, env, folder) for key, child in node.items()}
     if isinstance(node, list):
-        steps = enumerate(node)
-        return [
-            _resolve_references(child, (*path, index), document, problems, unresolved, env, folder)
-            for index, child in steps
-        ]
+        return [_resolve_references(child, (*path, index), unresolved, env, folder) for index, child in enumerate(node)]
     if not isinstance(node, str):
         return node
     try:
         return resolve(node, env=env, folder=folder)
     except FindingsError as error:
-        problems += [document.problem(path, finding.message, finding.hint) for finding in error.findings]
-        unresolved.add(path)
+        unresolved += [finding.below(path) for finding in error.findings]
         return Referenced("", node)
 
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, quote_value, wrong
-from penstock.spec.base_model import KeyPath as TreePath
+from penstock.spec.base_model import Finding, KeyPath, SpecModel, did_you_mean, quote_value, refuse, wrong
 from penstock.spec.graph import graph_findings, sink_findings
 from penstock.spec.kafka_cluster import KafkaCluster
 from penstock.spec.kafka_source import KafkaFrom, MaxPerTrigger
@@ -78,7 +77,7 @@ class Project(SpecModel):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        clusters: dict[TreePath, KafkaCluster] = {("clusters", key): cluster for key, cluster in self.clusters.items()}
+        clusters: dict[KeyPath, KafkaCluster] = {("clusters", key): cluster for key, cluster in self.clusters.items()}
         if self.kafka:
             clusters[("kafka",)] = self.kafka
         findings = [*cluster_file_findings(clusters, self.root), *jar_findings(self.spark.jars, self.root)]
@@ -92,8 +91,7 @@ class Project(SpecModel):
             for finding in maintenance_findings(self.maintenance, (*self.tables, *self.sinks))
         ]
         findings += _state_findings(self)
-        if findings:
-            raise FindingsError(findings)
+        refuse(findings)
         return self
 
     def cluster(self, name: str | None) -> KafkaCluster:
@@ -125,16 +123,14 @@ def _key_findings(data: Mapping[str, Any]) -> list[Finding]:
             findings.append(Finding(("clusters", key), f"'{key}' cannot name a cluster", hint, at_key=True))
     if isinstance(sinks, dict):
         table_names = [str(name) for name in tables] if isinstance(tables, dict) else []
-        findings += [
-            finding.below(("sinks",)) for finding in sink_name_findings((str(name) for name in sinks), table_names)
-        ]
+        findings += [finding.below(("sinks",)) for finding in sink_name_findings(list(map(str, sinks)), table_names)]
         for name, sink in sinks.items():
             findings += [finding.below(("sinks", str(name))) for finding in _target_findings(sink, data, cluster_names)]
     if not isinstance(tables, dict):
         return findings
     if not tables:
         findings.append(Finding(("tables",), "there are no tables", "write bronze.orders: {from: {kafka: orders}}"))
-    findings += [finding.below(("tables",)) for finding in name_findings(str(name) for name in tables)]
+    findings += [finding.below(("tables",)) for finding in name_findings(list(map(str, tables)))]
     for name, table in tables.items():
         findings += [finding.below(("tables", str(name))) for finding in _cluster_findings(table, data, cluster_names)]
     return findings

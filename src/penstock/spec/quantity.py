@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator
 
 from penstock.spec.base_model import nearest, quote_value, wrong
 
 _SECONDS = {
-    "ms": 0.001,
-    "millisecond": 0.001,
-    "milliseconds": 0.001,
-    "s": 1,
-    "sec": 1,
-    "secs": 1,
-    "second": 1,
-    "seconds": 1,
-    "m": 60,
-    "min": 60,
-    "mins": 60,
-    "minute": 60,
-    "minutes": 60,
-    "h": 3600,
-    "hr": 3600,
-    "hrs": 3600,
-    "hour": 3600,
-    "hours": 3600,
-    "d": 86400,
-    "day": 86400,
-    "days": 86400,
-    "w": 604800,
-    "week": 604800,
-    "weeks": 604800,
+    unit: factor
+    for factor, units in (
+        (0.001, "ms millisecond milliseconds"),
+        (1, "s sec secs second seconds"),
+        (60, "m min mins minute minutes"),
+        (3600, "h hr hrs hour hours"),
+        (86400, "d day days"),
+        (604800, "w week weeks"),
+    )
+    for unit in units.split()
 }
 _BYTES = {"b": 1, "byte": 1, "bytes": 1}
 for _power, _letter in enumerate("kmgt", start=1):
@@ -45,7 +35,7 @@ _TIMES = "write an ISO time: 2026-01-01T00:00:00Z (without a zone it is UTC)"
 
 
 def seconds(value: object) -> float:
-    """'1h30m' -> 5400.0. Raises Wrong; a bare number is refused, for its unit is unknown."""
+    """'1h30m' -> 5400.0. Raises FindingsError; a bare number is refused, for its unit is unknown."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     return sum(number * _unit(unit, _SECONDS, value, "duration", _DURATIONS) for number, unit in _parts(value))
@@ -81,6 +71,11 @@ def instant(value: object) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
+Duration = Annotated[float, BeforeValidator(seconds)]
+ByteCount = Annotated[int, BeforeValidator(size)]
+Instant = Annotated[datetime, BeforeValidator(instant)]
+
+
 def duration_text(span: float) -> str:
     """5400 -> '1h30m': the shortest form."""
     if span < 1:
@@ -90,6 +85,24 @@ def duration_text(span: float) -> str:
         count, rest = divmod(rest, unit)
         text += f"{int(count)}{letter}" if count else ""
     return text + (f"{rest:g}s" if rest or not text else "")
+
+
+def time_text(timestamp_ms: int) -> str:
+    """'2026-05-14 09:00:00' in UTC; the number itself if no calendar has that time, as a foreign commit may claim."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+
+
+def iso_time(timestamp_ms: int) -> str:
+    """'2026-05-14T09:00:00Z'"""
+    return time_text(timestamp_ms).replace(" ", "T") + "Z"
+
+
+def now_ms() -> int:
+    """The time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def counted(count: int, noun: str) -> str:

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.spec.base_model import nearest, quote_value, wrong
-
-# The schema of decoded records as plain data: no JVM is needed to check a project, and the plan can show it.
-
+from penstock.spec.base_model import line_and_column, nearest, quote_value, wrong
 
 MAX_PRECISION = 38
 _SCALARS = (
@@ -183,12 +180,9 @@ def _decimal(arguments: tuple[int, ...]) -> Scalar:
     return Scalar("DECIMAL", precision, scale)
 
 
-# Columns as SQL writes them, read without a JVM: `order_id BIGINT NOT NULL, items ARRAY<STRUCT<sku: STRING>>`.
-
-
 _TOKEN = re.compile(
-    r"""\s+|--[^\n]*|/\*.*?\*/|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-    r"""|(?P<word>[^\W\d][\w]*)|(?P<number>\d+)|(?P<sign>[<>(),:])""",
+    r"""\s+|--[^\r\n]*|/\*(?!\+).*?\*/|(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"""|(?P<word>[^\W\d][\w]*)|(?P<number>[0-9]+)|(?P<sign>[<>(),:])""",
     re.DOTALL,
 )
 _EXAMPLE = "write columns such as: order_id BIGINT NOT NULL, amount DECIMAL(18,4)"
@@ -210,10 +204,8 @@ class _Token:
 
 
 def parse_ddl(text: str) -> Struct:
-    """Raises BadSchema."""
-    reader = _DdlReader(text)
-    columns = reader.columns(nested=False, end="")
-    return Struct(columns)
+    """Columns as SQL writes them: `order_id BIGINT NOT NULL, items ARRAY<STRUCT<sku: STRING>>`. Raises BadSchema."""
+    return Struct(_DdlReader(text).columns(nested=False, end=""))
 
 
 class _DdlReader:
@@ -243,12 +235,11 @@ class _DdlReader:
                 raise self._error(message, "give each its own name; capitals make no difference", token)
             names_by_key[column_key(column.name)] = column.name
             columns.append(column)
-            next_token = self._peek()
-            if next_token is not None and next_token.text == ",":
-                self._index += 1
+            if self._skip(","):
                 if self._peek() is None and not end:
                     return tuple(columns)  # people leave a trailing comma
                 continue
+            next_token = self._peek()
             if (next_token.text if next_token else "") != end:
                 problem = f"'{next_token.text}' does not belong here" if next_token else "the text ends too early"
                 raise self._error(
@@ -261,24 +252,28 @@ class _DdlReader:
         name = self._take("a column's name")
         if name.kind not in ("word", "quoted"):
             raise self._error(f"'{name.text}' cannot name a column", "put it in backticks: `" + name.text + "`", name)
-        if nested and (colon := self._peek()) is not None and colon.text == ":":
-            self._index += 1
+        if nested:
+            self._skip(":")
         kind = self._type()
-        required = False
+        options: set[str] = set()
         while (word := self._peek()) is not None and word.kind == "word":
-            match word.text.upper():
-                case "NOT":
-                    self._index += 1
-                    null = self._take("NULL after NOT")
-                    if null.text.upper() != "NULL":
-                        raise self._error(f"NOT {null.text} says nothing", "write NOT NULL", null)
-                    required = True
-                case "COMMENT":
-                    self._index += 2
-                case _:
-                    raise self._error(f"'{word.text}' does not belong here", "columns are divided by commas", word)
+            option = word.text.upper()
+            if option not in ("NOT", "COMMENT"):
+                raise self._error(f"'{word.text}' does not belong here", "columns are divided by commas", word)
+            if option in options:
+                raise self._error(f"{option} is there twice", "keep one of them", word)
+            options.add(option)
+            self._index += 1
+            if option == "NOT":
+                null = self._take("NULL after NOT")
+                if null.text.upper() != "NULL":
+                    raise self._error(f"NOT {null.text} says nothing", "write NOT NULL", null)
+            else:
+                comment = self._take("the text of COMMENT")
+                if comment.kind != "text":
+                    raise self._error(f"'{comment.text}' is not a text in quotes", "write COMMENT 'a text'", comment)
         column_name = name.text[1:-1].replace("``", "`") if name.kind == "quoted" else name.text
-        return Column(column_name, kind, required)
+        return Column(column_name, kind, required="NOT" in options)
 
     def _type(self) -> Type:
         word = self._take("a type")
@@ -306,17 +301,23 @@ class _DdlReader:
             raise self._error(str(error), error.hint, word) from None
 
     def _arguments(self) -> tuple[int, ...]:
-        token = self._peek()
-        if token is None or token.text != "(":
+        if not self._skip("("):
             return ()
-        self._index += 1
-        numbers: list[int] = []
-        while (inner := self._take("a closing bracket")).text != ")":
-            if inner.kind == "number":
-                numbers.append(int(inner.text))
-            elif inner.text != ",":
-                raise self._error(f"'{inner.text}' does not belong here", "write for example DECIMAL(18,4)", inner)
-        return tuple(numbers)
+        tokens: list[_Token] = []
+        while not tokens or tokens[-1].text != ")":
+            token = self._take("a closing bracket")
+            expected = token.text in (",", ")") if len(tokens) % 2 else token.kind == "number"
+            if not expected:
+                raise self._error(f"'{token.text}' does not belong here", "write for example DECIMAL(18,4)", token)
+            tokens.append(token)
+        return tuple(int(number.text) for number in tokens[::2])
+
+    def _skip(self, sign: str) -> bool:
+        """Passes over the sign; False if it is not next."""
+        token = self._peek()
+        is_next = token is not None and token.text == sign
+        self._index += is_next
+        return is_next
 
     def _peek(self) -> _Token | None:
         return self._tokens[self._index] if self._index < len(self._tokens) else None
@@ -337,11 +338,7 @@ class _DdlReader:
         offset = (
             len(self._text.rstrip()) if position is None else position.at if isinstance(position, _Token) else position
         )
-        before = self._text[:offset]
-        return BadSchema(message, hint, before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1)
-
-
-# A JSON Schema document as the columns of a table. Shapes, types and `required` count; the rest is for `expect`.
+        return BadSchema(message, hint, *line_and_column(self._text, offset))
 
 
 _JSON_TYPES = {"integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "string": "STRING"}
@@ -351,7 +348,7 @@ _MAX_DEPTH = 50
 
 
 def parse_json_schema(text: str) -> Struct:
-    """Raises BadSchema."""
+    """The columns of a JSON Schema. Shapes, types and `required` count; the rest is for `expect`. Raises BadSchema."""
     try:
         document = json.loads(text)
     except json.JSONDecodeError as error:
@@ -406,12 +403,9 @@ class _JsonSchemaReader:
     def _kind(self, node: Mapping[str, Any], path: str) -> str:
         kinds = node.get("type")
         non_null_kinds = [kind for kind in kinds if kind != "null"] if isinstance(kinds, list) else [kinds]
-        if (
-            len(non_null_kinds) == 1
-            and isinstance(non_null_kinds[0], str)
-            and non_null_kinds[0] in (*_JSON_TYPES, "object", "array")
-        ):
-            return non_null_kinds[0]
+        kind = non_null_kinds[0] if len(non_null_kinds) == 1 else None
+        if isinstance(kind, str) and kind in (*_JSON_TYPES, "object", "array"):
+            return kind
         if kinds is None and "properties" in node:
             return "object"
         hint = "a column has one type: object, array, string, integer, number or boolean, and null beside it"
@@ -445,11 +439,8 @@ class _JsonSchemaReader:
         raise BadSchema(f"{path}: the schema refers to itself", "a table's columns need an end: write it out")
 
 
-# The schema that a table names: a file beside the project, or the columns themselves.
-
-
 def load_schema(schema_text: str, root: Path) -> Struct:
-    """A file of columns (.ddl, .sql), a JSON Schema (.json), or columns as text. Raises Wrong."""
+    """A file of columns (.ddl, .sql), a JSON Schema (.json), or columns as text. Raises FindingsError."""
     file = root / Path(schema_text).expanduser()
     inline = any(sign.isspace() for sign in schema_text.strip()) and not _is_file(file)
     if not inline and not _is_file(file):

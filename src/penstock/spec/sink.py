@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -13,7 +13,6 @@ from pydantic import (
     PlainValidator,
     PrivateAttr,
     SerializeAsAny,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
@@ -23,22 +22,20 @@ from penstock.spec.base_model import (
     FindingsError,
     SpecModel,
     caller,
+    choice,
     did_you_mean,
-    one_of,
     quote_value,
+    refuse,
     text_values,
     wrong,
 )
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.kafka_cluster import Secret, producer_options
 from penstock.spec.kafka_source import topic_names
-from penstock.spec.plugins import SINKS, plugin, plugin_names
-from penstock.spec.quantity import seconds
+from penstock.spec.plugins import SINKS, plugin_names, read_kind
+from penstock.spec.quantity import Duration
 from penstock.spec.source import source_of
-from penstock.spec.table import Trigger
-
-# Where a sink sends: the key says which kind of system it is.
-
+from penstock.spec.table import Trigger, unique_name_findings
 
 _LOGIN = re.compile(r"//[^/?#]*@|[?&;](user|username|password|pwd)=", re.IGNORECASE)
 _INDEX = re.compile(r"[^A-Z\\/*?\"<>| ,#:_+-][^A-Z\\/*?\"<>| ,#:]*")
@@ -80,13 +77,11 @@ def _table(value: Any) -> str:
 
 def _properties(value: Any) -> dict[str, str]:
     options = text_values(value, "options")
-    findings = [
+    refuse(
         Finding((name,), f"'{name}' is not an option", _LOGIN_HINT, at_key=True)
         for name in options
         if name.casefold() in ("user", "username", "password", "pwd")
-    ]
-    if findings:
-        raise FindingsError(findings)
+    )
     return options
 
 
@@ -120,10 +115,6 @@ def _redis(value: Any) -> str:
     if not re.fullmatch(r"(/\d*)?", urlsplit(address).path):
         raise wrong(f"{quote_value(value)} is not the address of a Redis", hint)
     return address
-
-
-def _form(value: Any) -> str:
-    return one_of(value, "form", ("json", "hash"))
 
 
 class SinkTo(SpecModel):
@@ -200,13 +191,16 @@ class SearchTo(SinkTo):
         return self
 
 
+RedisForm = Literal["json", "hash"]
+
+
 class RedisTo(SinkTo):
     """Keys of a Redis; `as` says what is kept under each."""
 
     redis: Annotated[str, BeforeValidator(_redis)] = Field(examples=["redis://127.0.0.1:6379/0"])
     prefix: str = Field(default="", examples=['"customer:"'])
-    as_: Annotated[Literal["json", "hash"], BeforeValidator(_form)] = Field(default="json", alias="as")
-    ttl: Annotated[float, BeforeValidator(seconds)] | None = Field(default=None, examples=["1 day"])
+    as_: Annotated[RedisForm, choice("form", RedisForm)] = Field(default="json", alias="as")
+    ttl: Duration | None = Field(default=None, examples=["1 day"])
     user: str | None = Field(default=None, min_length=1, examples=["${env:REDIS_USER}"])
     password: Secret | None = None
 
@@ -228,43 +222,25 @@ _SHAPES = (
 
 
 def target_of(value: Any, info: ValidationInfo) -> SinkTo:
-    """Raises Wrong."""
+    """Raises FindingsError."""
     if isinstance(value, SinkTo):
         return value
-    if not isinstance(value, dict):
-        message = "there is nothing here" if value is None else f"{quote_value(value)} is not what belongs here"
-        raise wrong(message, _SHAPES, at_key=value is None)
-    kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SINKS) if key in value]
-    if not kinds:
-        raise _unknown_target(value)
-    if len({_KINDS.get(kind, kind) for kind in kinds}) > 1:
-        raise wrong(f"a sink has one target, not {' and '.join(kinds)}", "make a sink of each", at_key=True)
-    model: type[SinkTo] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SINKS, kinds[0]).model
-    try:
-        return model.model_validate(value, context=info.context)
-    except ValidationError as error:
-        raise FindingsError(model.findings(error)) from None
-
-
-def _unknown_target(value: dict[str, Any]) -> FindingsError:
+    rule, hint = "a sink has one target", "make a sink of each"
+    target = read_kind(value, info, _KINDS, SINKS, shapes=_SHAPES, rule=rule, hint=hint)
+    if target is not None:
+        return target
     findings = [Finding((), "where do the rows go?", _SHAPES, at_key=True)]
     for key in map(str, value):
-        hint = (
-            f"did you mean '{_SYNONYMS[key]}'?"
-            if key in _SYNONYMS
-            else did_you_mean(key, [*_KINDS, *plugin_names(SINKS)])
-        )
+        hint = did_you_mean(key, [*_KINDS, *plugin_names(SINKS)])
+        if key in _SYNONYMS:
+            hint = f"did you mean '{_SYNONYMS[key]}'?"
         findings.append(Finding((key,), f"unknown key '{key}'", hint, at_key=True))
-    return FindingsError(findings)
-
-
-# A sink: the rows of a table, sent to a topic as they are added; or its changes, sent to another system.
+    raise FindingsError(findings)
 
 
 ID_HEADER = "penstock-id"
 """The header by which a consumer recognises a record that was sent again."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_RESERVED = ("__quarantine", "__tombstones")
 
 
 def _source(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom | ChangesFrom:
@@ -285,8 +261,7 @@ def _headers(value: Any) -> dict[str, str]:
             )
         elif not name or not expression:
             findings.append(Finding((name,), "a header needs a name and an expression", "write kind: \"'alert'\""))
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return headers
 
 
@@ -330,9 +305,7 @@ class Sink(SpecModel):
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Sink:
-        findings = _change_sink_findings(self) if isinstance(self.source, ChangesFrom) else _row_sink_findings(self)
-        if findings:
-            raise FindingsError(findings)
+        refuse(_change_sink_findings(self) if isinstance(self.source, ChangesFrom) else _row_sink_findings(self))
         return self
 
 
@@ -361,25 +334,7 @@ def _change_sink_findings(sink: Sink) -> list[Finding]:
     return findings
 
 
-def sink_name_findings(names: Iterable[str], tables: Iterable[str]) -> list[Finding]:
+def sink_name_findings(names: Sequence[str], tables: Sequence[str]) -> list[Finding]:
     """A sink is named in the same places as a table: `run`, `status`, the lake. So its name must differ from theirs."""
-    findings: list[Finding] = []
-    table_conflicts: Mapping[str, str] = {name.casefold(): f"a table is called '{name}'" for name in tables}
-    names_by_fold: dict[str, str] = {}
-    for name in names:
-        fold = name.casefold()
-        if not _NAME.fullmatch(name):
-            hint = "write letters, digits, _ and -, beginning with a letter: alerts_out"
-            findings.append(Finding((name,), f"'{name}' cannot name a sink", hint, at_key=True))
-        elif (ending := next((suffix for suffix in _RESERVED if fold.endswith(suffix)), None)) is not None:
-            hint = "choose another ending: Penstock keeps tables of its own under names that end so"
-            findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
-        elif fold in table_conflicts:
-            findings.append(
-                Finding((name,), f"{table_conflicts[fold]} already", "give the sink another name", at_key=True)
-            )
-        elif fold in names_by_fold:
-            message = f"'{name}' and '{names_by_fold[fold]}' differ only in capitals"
-            findings.append(Finding((name,), message, "give each its own name", at_key=True))
-        names_by_fold.setdefault(fold, name)
-    return findings
+    rule = "write letters, digits, _ and -, beginning with a letter: alerts_out"
+    return unique_name_findings("sink", names, lambda name: _NAME.fullmatch(name) is not None, rule, tables)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pydantic import ValidationError, ValidationInfo
+from pydantic import ValidationInfo
 
-from penstock.spec.base_model import FindingsError, SourceFrom, did_you_mean, quote_value, wrong
+from penstock.spec.base_model import SourceFrom, did_you_mean, wrong
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom
 from penstock.spec.files_source import FilesFrom
 from penstock.spec.kafka_source import KafkaFrom
-from penstock.spec.plugins import SOURCES, plugin, plugin_names
+from penstock.spec.plugins import SOURCES, plugin_names, read_kind
 
 _KINDS: dict[str, type[SourceFrom]] = {
     kind.kind: kind for kind in (KafkaFrom, TableFrom, DeltaFrom, FilesFrom, ChangesFrom)
@@ -24,26 +24,15 @@ _SHAPES = (
 
 
 def source_of(value: Any, info: ValidationInfo) -> SourceFrom:
-    """Raises Wrong."""
+    """Raises FindingsError."""
     if isinstance(value, SourceFrom):
         return value
-    if not isinstance(value, dict):
-        message = "there is nothing here" if value is None else f"{quote_value(value)} is not what belongs here"
-        hint = f"write from: {{table: {value}}}" if isinstance(value, str) and _TABLE_NAME.fullmatch(value) else _SHAPES
-        raise wrong(message, hint, at_key=value is None)
-    kinds = [key for key in _KINDS if key in value] or [key for key in plugin_names(SOURCES) if key in value]
-    if len(kinds) > 1:
-        raise wrong(f"a table has one source, not {' and '.join(kinds)}", "make a table of each", at_key=True)
-    if not kinds:
-        raise _unknown_source(value)
-    model: type[SourceFrom] = _KINDS[kinds[0]] if kinds[0] in _KINDS else plugin(SOURCES, kinds[0]).model
-    try:
-        return model.model_validate(value, context=info.context)
-    except ValidationError as error:
-        raise FindingsError(model.findings(error)) from None
-
-
-def _unknown_source(value: dict[str, Any]) -> FindingsError:
+    is_name = isinstance(value, str) and _TABLE_NAME.fullmatch(value) is not None
+    shapes = f"write from: {{table: {value}}}" if is_name else _SHAPES
+    rule, hint = "a table has one source", "make a table of each"
+    source = read_kind(value, info, _KINDS, SOURCES, shapes=shapes, rule=rule, hint=hint)
+    if source is not None:
+        return source
     hints = [did_you_mean(str(key), [*_KINDS, *plugin_names(SOURCES)]) for key in value]
     suggestion = next((hint for hint in hints if hint.startswith("did you mean")), None)
-    return wrong("where do the rows come from?", suggestion or _SHAPES, at_key=True)
+    raise wrong("where do the rows come from?", suggestion or _SHAPES, at_key=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, SecretStr
 
-from penstock.spec.base_model import Finding, FindingsError, Referenced, SpecModel, quote_value, text_values, wrong
+from penstock.spec.base_model import Finding, Referenced, SpecModel, quote_value, refuse, text_values, wrong
 from penstock.spec.delta_properties import refusal as property_refusal
 
 _MASTER = re.compile(
@@ -77,8 +77,7 @@ def _conf(value: Any) -> dict[str, str | SecretStr]:
         is_secret = is_sensitive(name) or (isinstance(text, Referenced) and name not in _VISIBLE_CONFS)
         conf[name] = SecretStr(str(text)) if is_secret else str(text)
     findings += [finding for name in secrets if (finding := _refusal(name, ""))]
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return conf
 
 

@@ -10,16 +10,17 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, one_of, quote_value, wrong
+from penstock.spec.base_model import Finding, SpecModel, choice, did_you_mean, one_of, quote_value, refuse, wrong
+from penstock.spec.files_source import NewFields
 from penstock.spec.plugins import FORMATS, plugin, plugin_names
-from penstock.spec.quantity import seconds
+from penstock.spec.quantity import Duration
 from penstock.spec.schema import Struct
-
-# A Python function that a table names, `transforms.py:clean_orders`, inspected without running it.
 
 
 @dataclass(frozen=True)
 class FunctionReference:
+    """A Python function that a table names, `transforms.py:clean_orders`, inspected without running it."""
+
     file: Path
     name: str
     parameters: tuple[str, ...]
@@ -31,7 +32,7 @@ class FunctionReference:
 
 
 def find_function(reference: str, root: Path) -> FunctionReference:
-    """Raises Wrong."""
+    """Raises FindingsError."""
     path, colon, name = reference.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
         raise wrong(f"{quote_value(reference)} does not name a function", "write file.py:function")
@@ -51,9 +52,6 @@ def find_function(reference: str, root: Path) -> FunctionReference:
     arguments = functions[name].args
     parameters = tuple(argument.arg for argument in (*arguments.posonlyargs, *arguments.args))
     return FunctionReference(file, name, parameters, len(arguments.defaults))
-
-
-# What happens to the rows of a batch: decode, expect, dedupe.
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,6 @@ ACTIONS = {
     "fail": ExpectationAction(stops=True),
 }
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-Duration = Annotated[float, BeforeValidator(seconds)]
-
-
-_TIMES = ("millis", "micros", "nanos")
-_DECIMALS = ("string", "unscaled")
-_BEFORE_IMAGES = ("key", "full")
 CSV_OPTIONS = (
     "sep",
     "delimiter",
@@ -95,7 +87,9 @@ CSV_OPTIONS = (
     "ignoreLeadingWhiteSpace",
     "ignoreTrailingWhiteSpace",
 )
-NEW_FIELDS = ("add", "rescue", "ignore", "fail")
+Times = Literal["millis", "micros", "nanos"]
+Decimals = Literal["string", "unscaled"]
+BeforeImage = Literal["key", "full"]
 CHANGE_COLUMNS = ("_op", "_changed_at", "_position")
 """What `decode: {debezium: …}` adds to the columns of the schema."""
 
@@ -145,24 +139,12 @@ class Decode(SpecModel):
     debezium: str | None = Field(default=None, min_length=1, examples=["value"])
     schema_: str | None = Field(default=None, alias="schema", min_length=1, examples=["schemas/orders.ddl"])
     rescue: bool = False
-    new_fields: (
-        Annotated[
-            Literal["add", "rescue", "ignore", "fail"],
-            BeforeValidator(lambda value: one_of(value, "way with new fields", NEW_FIELDS)),
-        ]
-        | None
-    ) = None
+    new_fields: Annotated[NewFields, choice("way with new fields", NewFields)] | None = None
     keep: tuple[str, ...] = ()
     options: dict[str, str] = Field(default={})
-    times: Annotated[
-        Literal["millis", "micros", "nanos"] | None, BeforeValidator(lambda value: one_of(value, "times", _TIMES))
-    ] = None
-    decimals: Annotated[
-        Literal["string", "unscaled"] | None, BeforeValidator(lambda value: one_of(value, "decimals", _DECIMALS))
-    ] = None
-    before: Annotated[
-        Literal["key", "full"] | None, BeforeValidator(lambda value: one_of(value, "before", _BEFORE_IMAGES))
-    ] = None
+    times: Annotated[Times, choice("times", Times)] | None = None
+    decimals: Annotated[Decimals, choice("decimals", Decimals)] | None = None
+    before: Annotated[BeforeImage, choice("before", BeforeImage)] | None = None
 
     plugin: dict[str, str] = Field(default={})
     """For a format from another package: its name, and the column that holds the payload."""
@@ -202,16 +184,8 @@ class Decode(SpecModel):
             option for option in self.options if rules.options is not None and option not in rules.options
         ]:
             hint = did_you_mean(unknown_options[0], rules.options or ())
-            raise FindingsError(
-                [
-                    Finding(
-                        ("options", unknown_options[0]),
-                        f"'{unknown_options[0]}' is no option of {name}",
-                        hint,
-                        at_key=True,
-                    )
-                ]
-            )
+            message = f"'{unknown_options[0]}' is no option of {name}"
+            raise wrong(message, hint, "options", unknown_options[0], at_key=True)
         for key in (key for other in _FORMATS.values() for key in other.keys if key not in rules.keys):
             if getattr(self, key) is not None:
                 raise wrong(f"'{key}' is about Debezium's records", "remove it", key, at_key=True)
@@ -276,16 +250,12 @@ def decode_schema_findings(decode: Decode, schema: Struct) -> list[Finding]:
     ]
 
 
-def _action(value: Any) -> str:
-    return one_of(value, "action", tuple(ACTIONS))
-
-
 class Expectation(SpecModel):
     """A predicate that every row should meet. NULL counts as not met."""
 
     name: str = Field(min_length=1, examples=["has_id"])
     check: str = Field(min_length=1, examples=["order_id IS NOT NULL"])
-    action: Annotated[str, BeforeValidator(_action)] = "quarantine"
+    action: Annotated[str, BeforeValidator(lambda value: one_of(value, "action", tuple(ACTIONS)))] = "quarantine"
 
     shape: ClassVar[str] = "{name: has_id, check: order_id IS NOT NULL}"
 
@@ -301,13 +271,11 @@ def expectations(value: Any) -> Any:
     if not isinstance(value, list | tuple):
         raise wrong(f"'expect' needs a list, not {quote_value(value)}", f"write - {Expectation.shape}")
     names = [item.get("name") if isinstance(item, dict) else getattr(item, "name", None) for item in value]
-    findings = [
+    refuse(
         Finding((index, "name"), f"the expectation {quote_value(name)} is there twice", "give each its own name")
         for index, name in enumerate(names)
         if isinstance(name, str) and name in names[:index]
-    ]
-    if findings:
-        raise FindingsError(findings)
+    )
     return value
 
 
@@ -318,13 +286,8 @@ class Dedupe(SpecModel):
     within: Duration | None = None
     time: str | None = Field(default=None, min_length=1, examples=["order_ts"])
 
+    lists: ClassVar[tuple[str, ...]] = ("keys",)
     shape: ClassVar[str] = "{keys: [order_id], within: 7 days, time: order_ts}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("keys"), str):
-            return {**data, "keys": [data["keys"]]}
-        return data
 
     @model_validator(mode="after")
     def _check_bound(self) -> Dedupe:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, SecretStr, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, quote_value, wrong
+from penstock.spec.base_model import Finding, FindingsError, SpecModel, did_you_mean, quote_value, refuse, wrong
 from penstock.spec.columns import table_columns
 from penstock.spec.kafka_cluster import Secret
 from penstock.spec.schema import load_schema
@@ -69,7 +69,7 @@ class SubjectColumn(SpecModel):
 
 
 def subject_places(value: Any) -> Any:
-    """Subject name -> list of places, whether one or several were written. Raises Wrong."""
+    """Subject name -> list of places, whether one or several were written. Raises FindingsError."""
     if not isinstance(value, dict):
         raise wrong(f"'subjects' needs a mapping, not {quote_value(value)}", f"write {_SUBJECTS_SHAPE}")
     findings = [
@@ -82,8 +82,7 @@ def subject_places(value: Any) -> Any:
         for key, places in value.items()
         if places is None or places in ([], ())
     ]
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return {key: list(places) if isinstance(places, list | tuple) else [places] for key, places in value.items()}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -18,13 +18,13 @@ from pydantic import (
 
 from penstock.spec.base_model import (
     Finding,
-    FindingsError,
     SourceFrom,
     SpecModel,
     caller,
+    choice,
     nearest,
-    one_of,
     quote_value,
+    refuse,
     text_values,
     wrong,
 )
@@ -47,9 +47,6 @@ from penstock.spec.table_kinds import (
     stream_inputs,
 )
 
-# How often a table runs a batch.
-
-
 _CONTINUOUS = (
     "the continuous mode of Spark has no batches: it can neither write to Delta nor record exactly once what it wrote",
     "write trigger: 1s, which lands records about as soon as that mode would",
@@ -57,7 +54,8 @@ _CONTINUOUS = (
 
 
 class Trigger(SpecModel):
-    """`30s`, `available-now`, `once` or `{sla: 1h}`. `seconds` is the interval, or the SLA itself."""
+    """When a table runs a batch: `30s`, `available-now`, `once` or `{sla: 1h}`. `seconds` is the interval, or the SLA
+    itself."""
 
     kind: Literal["interval", "available-now", "once", "sla"]
     seconds: float | None = None
@@ -98,19 +96,16 @@ class Trigger(SpecModel):
         return self
 
 
-# How the rows of a table are kept: schema, layout, change feed.
-
-
 NOT_APPEND_ONLY = ("rows of this table are replaced by others, which delta.appendOnly forbids", "remove it")
-_LISTS = ("partition_by", "cluster_by", "zorder_by")
 
 
-def _mode(value: Any) -> str:
-    return one_of(value, "schema mode", ("strict", "evolve"))
+SchemaMode = Literal["strict", "evolve"]
 
 
 class Write(SpecModel):
-    schema_: Annotated[Literal["strict", "evolve"], BeforeValidator(_mode)] = Field(default="strict", alias="schema")
+    """How the rows of a table are kept: schema, layout, change feed."""
+
+    schema_: Annotated[SchemaMode, choice("schema mode", SchemaMode)] = Field(default="strict", alias="schema")
     partition_by: tuple[str, ...] = Field(default=(), examples=["[order_date]"])
     cluster_by: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
     zorder_by: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
@@ -122,13 +117,8 @@ class Write(SpecModel):
     """None: rows are appended."""
     properties: Annotated[dict[str, str], BeforeValidator(table_properties)] = Field(default={})
 
+    lists: ClassVar[tuple[str, ...]] = ("partition_by", "cluster_by", "zorder_by")
     shape: ClassVar[str] = "{schema: strict, partition_by: [order_date]}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, dict):
-            return {key: [value] if key in _LISTS and isinstance(value, str) else value for key, value in data.items()}
-        return data
 
     @property
     def has_change_feed(self) -> bool:
@@ -153,26 +143,20 @@ class Write(SpecModel):
         return self
 
 
-# One table: where its rows come from, what they look like and when its batches run.
-
-
 _SEGMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _RESERVED = ("__quarantine", "__tombstones")
 
 
-def _payload(value: Any) -> str:
-    return one_of(value, "payload", ("string", "binary"))
+Payload = Literal["string", "binary"]
 
 
 def _lookups(value: Any) -> dict[str, str]:
     lookups = text_values(value, "lookups")
-    findings = [
+    refuse(
         Finding((name,), f"'{name}' cannot name a lookup", "write letters, digits and _", at_key=True)
         for name in lookups
         if not name.isidentifier()
-    ]
-    if findings:
-        raise FindingsError(findings)
+    )
     return lookups
 
 
@@ -180,7 +164,7 @@ class Table(SpecModel):
     source: Annotated[SerializeAsAny[SourceFrom], PlainValidator(source_of)] = Field(
         alias="from", examples=["{kafka: orders}"]
     )
-    payload: Annotated[Literal["string", "binary"], BeforeValidator(_payload)] = "string"
+    payload: Annotated[Payload, choice("payload", Payload)] = "string"
     columns: Annotated[dict[str, str], BeforeValidator(column_renames)] = Field(default={})
     decode: Decode | None = None
     transform: str | None = Field(default=None, min_length=1, examples=["transforms.py:clean_orders"])
@@ -229,18 +213,19 @@ class Table(SpecModel):
         findings += _stage_findings(self)
         findings += stream_findings(self)
         findings += layout_findings(self)
-        if findings:
-            raise FindingsError(findings)
+        refuse(findings)
         return self
 
 
 def _stage_findings(table: Table) -> list[Finding]:
     findings: list[Finding] = []
     if not table.source.of_topics:
-        kafka_keys = [("payload", table.payload != "string"), ("columns", bool(table.columns))]
-        for key in (key for key, is_given in kafka_keys if is_given):
-            hint = "remove it: the columns are those of the source, or what decode and transform make of them"
-            findings.append(Finding((key,), f"'{key}' is for tables that land topics", hint, at_key=True))
+        hint = "remove it: the columns are those of the source, or what decode and transform make of them"
+        findings += [
+            Finding((key,), f"'{key}' is for tables that land topics", hint, at_key=True)
+            for key, is_given in (("payload", table.payload != "string"), ("columns", table.columns))
+            if is_given
+        ]
     if table.stream is not None:
         return findings
     if isinstance(table.source, FilesFrom):
@@ -288,35 +273,45 @@ def _aggregate_findings(table: Table) -> list[Finding]:
         return [Finding(("aggregate",), f"groups are recomputed from a table, not from a {origin}", hint, at_key=True)]
     if table.write.append_only:
         return [Finding(("write", "properties", "delta.appendOnly"), *NOT_APPEND_ONLY, at_key=True)]
-    stages = {
-        "decode": table.decode,
-        "transform": table.transform,
-        "sql": table.sql,
-        "expect": table.expect,
-        "dedupe": table.dedupe,
-        "lookups": table.lookups,
-    }
     return [
         Finding((key,), f"an aggregate has no {key} of its own", "do that in the table that it reads", at_key=True)
-        for key, value in stages.items()
-        if value
+        for key in ("decode", "transform", "sql", "expect", "dedupe", "lookups")
+        if getattr(table, key)
     ]
 
 
-def name_findings(names: Iterable[str]) -> list[Finding]:
-    """What is wrong with the names of tables: each is a folder in the lake, so none may be inside another."""
+def unique_name_findings(
+    kind: str, names: Sequence[str], is_name: Callable[[str], bool], rule: str, tables: Sequence[str] = ()
+) -> list[Finding]:
+    """What is wrong with the names of tables or sinks. `rule` says what `is_name` accepts; `tables` are names taken."""
     findings: list[Finding] = []
+    tables_by_fold = {name.casefold(): name for name in tables}
     names_by_fold: dict[str, str] = {}
     for name in names:
-        if not all(_SEGMENT.fullmatch(segment) for segment in name.split(".")):
-            hint = "write parts of letters, digits, _ and -, each beginning with a letter, with dots: bronze.orders"
-            findings.append(Finding((name,), f"'{name}' cannot name a table", hint, at_key=True))
-        elif (ending := next((suffix for suffix in _RESERVED if name.casefold().endswith(suffix)), None)) is not None:
+        fold = name.casefold()
+        first = names_by_fold.setdefault(fold, name)
+        ending = next((suffix for suffix in _RESERVED if fold.endswith(suffix)), None)
+        if not is_name(name):
+            message, hint = f"'{name}' cannot name a {kind}", rule
+        elif ending is not None:
+            message = f"'{name}' ends in {ending}"
             hint = "choose another ending: Penstock keeps tables of its own under names that end so"
-            findings.append(Finding((name,), f"'{name}' ends in {ending}", hint, at_key=True))
-        elif name.casefold() in names_by_fold:
-            message = f"'{name}' and '{names_by_fold[name.casefold()]}' differ only in capitals"
-            findings.append(Finding((name,), message, "give each its own name", at_key=True))
+        elif fold in tables_by_fold:
+            message, hint = f"a table is called '{tables_by_fold[fold]}' already", f"give the {kind} another name"
+        elif first is not name:
+            message, hint = f"'{name}' and '{first}' differ only in capitals", "give each its own name"
+        else:
+            continue
+        findings.append(Finding((name,), message, hint, at_key=True))
+    return findings
+
+
+def name_findings(names: Sequence[str]) -> list[Finding]:
+    """What is wrong with the names of tables: each is a folder in the lake, so none may be inside another."""
+    rule = "write parts of letters, digits, _ and -, each beginning with a letter, with dots: bronze.orders"
+    findings = unique_name_findings("table", names, lambda name: all(map(_SEGMENT.fullmatch, name.split("."))), rule)
+    names_by_fold: dict[str, str] = {}
+    for name in names:
         names_by_fold.setdefault(name.casefold(), name)
     for fold, name in names_by_fold.items():
         steps = fold.split(".")

@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
-from penstock.spec.base_model import Finding, FindingsError, SpecModel, one_of, quote_value, text_values, wrong
+from penstock.spec.base_model import (
+    Finding,
+    FindingsError,
+    SpecModel,
+    choice,
+    one_of,
+    quote_value,
+    refuse,
+    text_values,
+    wrong,
+)
 from penstock.spec.delta_source import ChangesFrom, DeltaFrom, TableFrom, is_path
 from penstock.spec.files_source import FilesFrom
-from penstock.spec.quantity import seconds
+from penstock.spec.quantity import Duration, seconds
 from penstock.spec.source import source_of
 
 if TYPE_CHECKING:
     from penstock.spec.table import Table
-
-
-# Groups of a source table, recomputed whenever one of their rows arrives.
-
-
-Duration = Annotated[float, BeforeValidator(seconds)]
 
 
 class Window(SpecModel):
@@ -42,8 +46,7 @@ class Window(SpecModel):
         return self
 
 
-def _emit(value: Any) -> str:
-    return one_of(value, "way to emit", ("updates", "complete", "final"))
+Emit = Literal["updates", "complete", "final"]
 
 
 def _metrics(value: Any) -> dict[str, str]:
@@ -54,27 +57,23 @@ def _metrics(value: Any) -> dict[str, str]:
 
 
 class Aggregate(SpecModel):
+    """Groups of a source table, recomputed whenever one of their rows arrives."""
+
     keys: tuple[str, ...] = Field(default=(), examples=["[product_category]"])
     window: Window | None = None
     metrics: Annotated[dict[str, str], BeforeValidator(_metrics)] = Field(examples=["{orders: count(*)}"])
-    emit: Annotated[Literal["updates", "complete", "final"], BeforeValidator(_emit)] = "updates"
+    emit: Annotated[Emit, choice("way to emit", Emit)] = "updates"
     watermark: Duration | None = None
 
+    lists: ClassVar[tuple[str, ...]] = ("keys",)
     shape: ClassVar[str] = "{keys: [category], metrics: {orders: count(*)}}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("keys"), str):
-            return {**data, "keys": [data["keys"]]}
-        return data
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Aggregate:
         if not self.keys and self.window is None:
             raise wrong("an aggregate needs groups", "write keys: [column], or a window", at_key=True)
-        column_names = {key.casefold() for key in self.keys} | (
-            {"window_start", "window_end"} if self.window else set()
-        )
+        window = ("window_start", "window_end") if self.window else ()
+        column_names = {key.casefold() for key in (*window, *self.keys)}
         for name in self.metrics:
             if name.casefold() in column_names:
                 raise wrong(f"'{name}' would be the name of two columns", "give the metric another", "metrics", name)
@@ -92,27 +91,19 @@ class Aggregate(SpecModel):
         return self
 
 
-# An audit table: one row for each change of another table, with what was there before and after.
-
-
 class Audit(SpecModel):
-    """`who` is an SQL expression over the changed row."""
+    """One row for each change of another table, with what was there before and after. `who` is an SQL expression over
+    the changed row."""
 
     keys: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
     who: str | None = Field(default=None, min_length=1, examples=["updated_by"])
 
+    lists: ClassVar[tuple[str, ...]] = ("keys",)
     shape: ClassVar[str] = "audit: {who: updated_by}"
 
     @classmethod
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if data is True:
-            return {}
-        if isinstance(data, dict) and isinstance(data.get("keys"), str):
-            return {**data, "keys": [data["keys"]]}
-        return data
-
-
-# A table whose rows are changed by what arrives: the newest change of a key wins, whatever the order of arrival.
+        return {} if data is True else data
 
 
 MERGE_COLUMNS = ("_sequence", "_deleted", "_deleted_at")
@@ -131,8 +122,7 @@ def _keep_deleted(value: Any) -> float:
     return math.inf if value in ("forever", math.inf) else seconds(value)
 
 
-def _history(value: Any) -> str:
-    return one_of(value, "way to keep history", ("scd1", "scd2"))
+History = Literal["scd1", "scd2"]
 
 
 class Columns(SpecModel):
@@ -142,24 +132,22 @@ class Columns(SpecModel):
     but: tuple[str, ...] = Field(default=(), alias="except", examples=["[op, ts_ms]"])
 
     python_only: ClassVar[frozenset[str]] = frozenset({"only"})
+    lists: ClassVar[tuple[str, ...]] = ("except",)
     shape: ClassVar[str] = "columns: [name, city], or columns: {except: [op]}"
 
     @classmethod
     def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, list | tuple):
-            return {"only": data}
-        if isinstance(data, dict) and isinstance(data.get("except"), str):
-            return {**data, "except": [data["except"]]}
-        return data
+        return {"only": data} if isinstance(data, list | tuple) else data
 
 
 class Merge(SpecModel):
-    """`sequence`, `delete_when` and `time` are SQL expressions over a change."""
+    """Rows are changed by what arrives: the newest change of a key wins, whatever the order of arrival. `sequence`,
+    `delete_when` and `time` are SQL expressions over a change."""
 
     keys: tuple[str, ...] = Field(default=(), examples=["[customer_id]"])
     sequence: str | None = Field(default=None, min_length=1, examples=["updated_at"])
     delete_when: str | None = Field(default=None, min_length=1, examples=["op = 'd'"])
-    history: Annotated[Literal["scd1", "scd2"], BeforeValidator(_history)] = "scd1"
+    history: Annotated[History, choice("way to keep history", History)] = "scd1"
     ignore_null_updates: bool = False
     columns: Columns = Columns()
     time: str | None = Field(default=None, min_length=1, examples=["updated_at"])
@@ -170,13 +158,8 @@ class Merge(SpecModel):
     )
     """None: 90 days; infinity: forever, which is always so with a history."""
 
+    lists: ClassVar[tuple[str, ...]] = ("keys",)
     shape: ClassVar[str] = "{keys: [customer_id], sequence: updated_at, delete_when: \"op = 'd'\"}"
-
-    @classmethod
-    def normalise(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("keys"), str):
-            return {**data, "keys": [data["keys"]]}
-        return data
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Merge:
@@ -214,9 +197,6 @@ class Merge(SpecModel):
         return self
 
 
-# Checks of a table that merges changes, or that reads those of another.
-
-
 def merge_findings(table: Table) -> list[Finding]:
     merge = table.write.merge
     assert merge is not None
@@ -237,14 +217,11 @@ def merge_findings(table: Table) -> list[Finding]:
         hint = "an extract is one file: from: {files: extracts, format: csv}"
         findings.append(Finding((*path, "from_snapshot"), "'from_snapshot' reads files", hint, at_key=True))
     ordered = merge.sequence is not None or merge.from_snapshot is not None
-    if not ordered and not follows and not _has_own_order(table):
+    has_own_order = table.decode is not None and table.decode.debezium is not None
+    if not ordered and not follows and not has_own_order:
         hint = "write sequence: updated_at, or another column that grows with each change of a row"
         findings.append(Finding(path, "'sequence' is missing: which of two changes is the newer?", hint, at_key=True))
     return findings
-
-
-def _has_own_order(table: Table) -> bool:
-    return table.decode is not None and table.decode.debezium is not None
 
 
 def changes_findings(table: Table) -> list[Finding]:
@@ -272,15 +249,14 @@ def changes_findings(table: Table) -> list[Finding]:
 
 
 _ALTERNATIVES = "do that in the table that it reads, in a table after it, or in the function"
-_UPDATE_UNSUPPORTED = (
-    "'update' gives rows that replace earlier ones, and does not say by which columns to find those",
-    "write output: complete; or use aggregate, which changes its groups in place",
-)
 
 
 def output_mode(value: Any) -> str:
     if value == "update":
-        raise wrong(*_UPDATE_UNSUPPORTED)
+        raise wrong(
+            "'update' gives rows that replace earlier ones, and does not say by which columns to find those",
+            "write output: complete; or use aggregate, which changes its groups in place",
+        )
     return one_of(value, "output mode", ("append", "complete"))
 
 
@@ -301,8 +277,7 @@ def stream_inputs(value: Any, info: ValidationInfo) -> dict[str, TableFrom | Del
             inputs[str(name)] = _stream_input(input_value, info)
         except FindingsError as error:
             findings += [finding.below((str(name),)) for finding in error.findings]
-    if findings:
-        raise FindingsError(findings)
+    refuse(findings)
     return inputs
 
 
@@ -317,12 +292,11 @@ def _stream_input(value: Any, info: ValidationInfo) -> TableFrom | DeltaFrom:
 
 def stream_findings(table: Table) -> list[Finding]:
     if table.stream is None:
-        stream_keys = [("streams", bool(table.streams)), ("output", table.output is not None)]
         hint = "write stream: streams.py:function, or remove it"
         return [
             Finding((key,), f"'{key}' belongs to 'stream'", hint, at_key=True)
-            for key, is_present in stream_keys
-            if is_present
+            for key in ("streams", "output")
+            if getattr(table, key)
         ]
     findings = [
         Finding((key,), f"a table with 'stream' has no {key} of its own", _ALTERNATIVES, at_key=True)

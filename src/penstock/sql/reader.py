@@ -20,7 +20,7 @@ from penstock.spark.session import cancel_on_interrupt, logs_folder, short_sessi
 from penstock.spark.sql_text import quote
 from penstock.sql.causes import WITHHELD, explain_errors, printable
 from penstock.sql.versions import TableCatalog, TableVersion, Versions
-from penstock.storage.stores import HadoopStore, LocalStore
+from penstock.storage.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ class SqlReader:
         """`tombstones` shows the deleted rows of merged tables too."""
         self.session, self._jvm = spark.newSession(), jvm_of(spark)
         self.names = TableCatalog(plan)
-        self._store = LocalStore() if plan.local else HadoopStore(spark)
+        self._store = open_store(plan, spark)
         self._tombstones = tombstones
         self._explained = partial(explain_errors, self.session, log=str(logs_folder(plan)))
         for name, value in _CONF.items():

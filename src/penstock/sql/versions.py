@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.errors import UsageError
@@ -13,6 +12,7 @@ from penstock.ledger.pending import forgotten_after
 from penstock.plan.quarantine import COMPANIONS, quarantine_of, tombstones_of
 from penstock.sources.delta_changes import first_since, oldest_unbroken
 from penstock.spec.base_model import nearest
+from penstock.spec.quantity import time_text
 
 if TYPE_CHECKING:
     from penstock.plan.model import Plan
@@ -127,4 +127,4 @@ class Versions:
 
 def _utc(timestamp_ms: int) -> str:
     """Times before 1970, which no version has, are shown as the start of 1970."""
-    return f"{datetime.fromtimestamp(max(timestamp_ms, 0) / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{time_text(max(timestamp_ms, 0))} UTC"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Terminal
 from penstock.spark.sql_text import quoted_name, quoted_text
+from penstock.spec.lake import is_remote
+from penstock.storage.stores import storage_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -29,20 +32,6 @@ _TYPE_WIDENING = "typeWidening"
 _DELETION_VECTORS = "deletionVectors"
 _TYPE_CHANGES = "delta.typeChanges"
 _FIRST_COMMIT = "00000000000000000000.json"
-
-
-def is_widened(table: DeltaTable) -> bool:
-    return _TYPE_WIDENING in (table.protocol().reader_features or ())
-
-
-def without_widened(table: DeltaTable, uri: str) -> DeltaTable:
-    """The same version of the table, without partition columns and without columns whose type has changed."""
-    if "://" in uri or _DELETION_VECTORS in (table.protocol().reader_features or ()):
-        raise Terminal(
-            "a column was widened, and such a table cannot be verified on an object store, or with deletion vectors",
-            hint="Spark reads it: `spark.read.format('delta')`",
-        )
-    return table_of_files(table, table.file_uris())
 
 
 def table_of_files(table: DeltaTable, files: Iterable[str]) -> DeltaTable:
@@ -84,12 +73,19 @@ def _add_action(file: Path) -> dict[str, Any]:
 
 
 def open_table(uri: str, version: int | None = None) -> DeltaTable:
+    """A widened table is opened without its partition columns and without columns whose type has changed."""
     from deltalake import DeltaTable
 
-    from penstock.storage.stores import storage_options
-
     table = DeltaTable(uri, version=version, storage_options=storage_options(uri) or None)
-    return without_widened(table, uri) if is_widened(table) else table
+    features = table.protocol().reader_features or ()
+    if _TYPE_WIDENING not in features:
+        return table
+    if is_remote(uri) or _DELETION_VECTORS in features:
+        raise Terminal(
+            "a column was widened, and such a table cannot be verified on an object store, or with deletion vectors",
+            hint="Spark reads it: `spark.read.format('delta')`",
+        )
+    return table_of_files(table, table.file_uris())
 
 
 def count_at(uri: str, version: int | None, where: str = "TRUE") -> int:
@@ -105,7 +101,8 @@ _CHEAP = ("boolean", "byte", "short", "integer", "long", "double", "float", "dat
 
 def _cheapest_column(uri: str, version: int | None) -> str | None:
     """A column, or a field of one, that is in every file and cheap to read."""
-    table = _open_or_fail(uri, version)
+    with _explained_errors(uri):
+        table = open_table(uri, version)
     partitions = table.metadata().partition_columns
     candidates: list[tuple[int, int, str]] = []
 
@@ -126,26 +123,22 @@ def query(uri: str, version: int | None, sql: str) -> list[tuple[Any, ...]]:
     """Runs SQL over the rows of a table, which it calls `rows`. Terminal if they cannot be read."""
     from deltalake import QueryBuilder
 
-    table = _open_or_fail(uri, version)
-    try:
-        batches = QueryBuilder().register("rows", table).execute(sql)
+    with _explained_errors(uri):
+        batches = QueryBuilder().register("rows", open_table(uri, version)).execute(sql)
         return [
             row
             for batch in batches
             for row in zip(*(batch.column(i).to_pylist() for i in range(batch.num_columns)), strict=True)
         ]
+
+
+@contextmanager
+def _explained_errors(uri: str) -> Iterator[None]:
+    try:
+        yield
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the query engine raises plain Exception; a panic in it is not even that
-        raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
-
-
-def _open_or_fail(uri: str, version: int | None) -> DeltaTable:
-    try:
-        return open_table(uri, version)
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
         raise Terminal(f"the rows of {uri} cannot be read: {_plain(error)}") from None
 
 

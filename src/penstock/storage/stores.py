@@ -18,14 +18,13 @@ from penstock.errors import PenstockError, SetupError, Transient, UsageError, im
 from penstock.plan.model import Plan
 from penstock.plan.sources import VersionsSource
 from penstock.spark.jvm import hadoop_conf, jvm_of
+from penstock.spec.lake import is_remote
 
 if TYPE_CHECKING:
-    pass
+    from pyspark.sql import SparkSession
 
-# Small whole files in the lake: checkpoints, pins, the Delta log. Never data.
-#
-# Two implementations: a local lake is read directly, so that commands without a JVM and the chain check in every batch
-# cost microseconds; every other URI goes through Hadoop's file systems in the session's JVM.
+# A local lake is read directly, so that commands without a JVM and the chain check in every batch cost microseconds;
+# every other URI goes through Hadoop's file systems in the session's JVM, or without one through the object store.
 
 
 @dataclass(frozen=True)
@@ -299,7 +298,7 @@ def _library() -> Any:
 def storage_options(uri: str) -> dict[str, str]:
     """Options for `deltalake`, which reads the rows: settings of the environment that it would not pick up by
     itself."""
-    if "://" not in uri:
+    if not is_remote(uri):
         return {}
     options = {"max_retries": str(_RETRIES["max_retries"]), "retry_timeout": f"{_RETRIES['retry_timeout'].seconds}s"}
     if urlsplit(uri).scheme in _S3:
@@ -342,16 +341,13 @@ def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
-# The lake's store for commands that start no JVM.
-
-
-def open_store(lake: Plan | str) -> Store:
-    """The store of a plan, or of a lake's address. Raises SetupError if it needs a package that is missing."""
+def open_store(lake: Plan | str, spark: SparkSession | None = None) -> Store:
+    """The store of a plan, or of a table's or lake's address; `spark` is missing in commands that start no JVM. Raises
+    SetupError if it needs a package that is missing."""
     address = lake.lake if isinstance(lake, Plan) else lake
-    if "://" not in address:
+    if not is_remote(address):
         return LocalStore()
-
-    return ObjectStore(address)
+    return ObjectStore(address) if spark is None else HadoopStore(spark)
 
 
 def source_store(source: VersionsSource, lake: Store) -> Store:

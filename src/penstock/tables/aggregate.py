@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from delta.tables import DeltaTable
@@ -22,12 +21,12 @@ from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import BATCHES, READ, REJECTED
 from penstock.ledger.times import micros, not_after, not_before, time_at
 from penstock.ledger.write_target import coalesce_files
-from penstock.ledger.writer import BatchProcessor, PinnedInputs
-from penstock.plan.sources import DeltaSource
+from penstock.ledger.writer import PinnedInputs
 from penstock.sources.columns import SOURCE, without_tombstones
 from penstock.spark.sql_text import literal, quote
-from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
-from penstock.tables.failing_rows import NUMBER, NumberedRows, data_failure, first_failing
+from penstock.tables.expectations import as_rejected
+from penstock.tables.failing_rows import NUMBER, NumberedRows, data_failure, failure_of, first_failing
+from penstock.tables.suppression import TableProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -92,12 +91,8 @@ def group_names(plan: AggregatePlan) -> list[str]:
 # Finding the group and the metric that make an aggregate fail: a sum that overflows, an expression that raises.
 
 
-RowsInGroups = Callable[[DataFrame, DataFrame], DataFrame]
-"""Selects the rows that lie in the given groups."""
-
-
 def group_at_fault(
-    error: Exception, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: RowsInGroups, table: str
+    error: Exception, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, table: str
 ) -> RowRaised | None:
     """The error that names the failing group; None if the data are not to blame. Without `groups`, all groups of the
     rows are searched."""
@@ -105,13 +100,13 @@ def group_at_fault(
     if failure is None:
         return None
     try:
-        return _locate_group(failure, rows, groups, plan, within, table)
+        return _locate_group(failure, rows, groups, plan, table)
     except Exception:  # then the error is reported without the group
         return _group_error(failure, "", table)
 
 
 def _locate_group(
-    failure: Failure, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, within: RowsInGroups, table: str
+    failure: Failure, rows: DataFrame, groups: DataFrame | None, plan: AggregatePlan, table: str
 ) -> RowRaised:
     candidates = groups if groups is not None else groups_of_batch(rows, plan)
     cached = candidates.withColumn(NUMBER, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
@@ -119,18 +114,17 @@ def _locate_group(
         numbered = NumberedRows(cached)
 
         def probe(first: int, end: int, metrics: Mapping[str, str] = plan.metrics) -> Failure | None:
-            result = aggregate_groups(within(rows, numbered.between(first, end)), replace(plan, metrics=metrics))
-            return _run_failure(result)
+            searched = rows_in_groups(rows, numbered.between(first, end), plan, None)
+            result = aggregate_groups(searched, replace(plan, metrics=metrics))
+            return failure_of(result.write.format("noop").mode("overwrite").save)
 
         if (empty_failure := probe(0, 0)) is not None:
             return _group_error(empty_failure, "", table)
         number = first_failing(numbered.count, probe)
         if number is None:
             return _group_error(failure, "", table)
-        group_values = numbered.between(number, number + 1).selectExpr(
-            *(f"CAST(`{name}` AS STRING) AS `{name}`" for name in group_names(plan))
-        )
-        row = group_values.first()
+        texts = (f"CAST(`{name}` AS STRING) AS `{name}`" for name in group_names(plan))
+        row = numbered.between(number, number + 1).selectExpr(*texts).first()
         assert row is not None
         group = ", ".join(f"{name} = {value}" for name, value in row.asDict().items()) or "of all rows"
         for name, expression in plan.metrics.items():
@@ -139,17 +133,6 @@ def _locate_group(
         return _group_error(failure, f"in the group {group}: ", table)
     finally:
         cached.unpersist()
-
-
-def _run_failure(frame: DataFrame) -> Failure | None:
-    try:
-        frame.write.format("noop").mode("overwrite").save()
-    except Exception as error:
-        failure = data_failure(error)
-        if failure is None:
-            raise
-        return failure
-    return None
 
 
 def _group_error(failure: Failure, where: str, table: str) -> RowRaised:
@@ -170,7 +153,7 @@ def _group_error(failure: Failure, where: str, table: str) -> RowRaised:
 _EXISTS = "__there"
 
 
-class AggregateProcessor(BatchProcessor):
+class AggregateProcessor(TableProcessor):
     def __init__(self, table: TablePlan, store: Store, suppression: Suppression) -> None:
         assert table.aggregate is not None and table.delta is not None
         self._plan, self._source = table.aggregate, table.delta
@@ -189,37 +172,24 @@ class AggregateProcessor(BatchProcessor):
         try:
             self._write(batch, rows, entry, write_target, files)
         except Exception as error:
-            fault = group_at_fault(error, rows, self._groups, self._plan, self._rows_in, self._table)
+            fault = group_at_fault(error, rows, self._groups, self._plan, self._table)
             if fault is None:
                 raise
             raise fault from error
 
-    def _rows_in(self, rows: DataFrame, groups: DataFrame) -> DataFrame:
-        return rows_in_groups(rows, groups, self._plan, None)
-
     def _write(self, batch: DataFrame, rows: DataFrame, entry: Entry, write_target: WriteTarget, files: int) -> None:
-        session = batch.sparkSession
-        suppression = self._suppression
+        session, suppression = batch.sparkSession, self._suppression
         if write_target.replaces_all or self._plan.emit == "complete" or self._source_rewritten(entry):
-            write_target.overwrite(
-                coalesce_files(suppression.drop_suppressed(aggregate_groups(rows, self._plan)), files), entry
-            )
+            result = suppression.drop_suppressed(aggregate_groups(rows, self._plan))
+            write_target.overwrite(coalesce_files(result, files), entry)
             return
         groups = groups_of_batch(batch, self._plan).persist(StorageLevel.MEMORY_AND_DISK)
         self._groups = groups
         bounds = _bounds(groups, self._plan)
-        current = suppression.drop_suppressed(
-            aggregate_groups(rows_in_groups(rows, groups, self._plan, bounds), self._plan)
-        )
+        touched_rows = rows_in_groups(rows, groups, self._plan, bounds)
+        current = suppression.drop_suppressed(aggregate_groups(touched_rows, self._plan))
         with commit_metadata(session, entry, idempotent=write_target.idempotent):
             _merge(session, write_target.uri, groups, current, self._plan, bounds)
-
-    def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        return {}
-
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
 
     def release(self) -> None:
         groups, self._groups = self._groups, None
@@ -232,11 +202,8 @@ class AggregateProcessor(BatchProcessor):
         if self._source.changes:  # the feed has the old row, so its group is among those of the batch
             return False
         before, after = parse_version(entry.before[0]), parse_version(entry.after[0])
-        for version in range(before.version, after.read_up_to + 1):
-            commit = self._log.commit(version)
-            if commit is not None and commit.changes:
-                return True
-        return False
+        commits = map(self._log.commit, range(before.version, after.read_up_to + 1))
+        return any(commit is not None and commit.changes for commit in commits)
 
 
 def rows_in_groups(
@@ -283,7 +250,8 @@ def _merge(
         *(f"n.{quote(name)} AS {quote(name)}" for name in plan.metrics),
         f"n.{_EXISTS} IS NOT NULL AS {_EXISTS}",
     )
-    match = [*_target_bounds(bounds), *(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)]
+    within_bounds = [f"t.{START} >= {bounds[0]} AND t.{END} <= {bounds[1]}"] if bounds is not None else []
+    match = [*within_bounds, *(f"t.{quote(name)} <=> s.{quote(name)}" for name in names)]
     values = {quote(name): f"s.{quote(name)}" for name in [*names, *plan.metrics]}
     (
         DeltaTable.forPath(session, uri)
@@ -296,11 +264,6 @@ def _merge(
     )
 
 
-def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
-    if bounds is not None:
-        yield f"t.{START} >= {bounds[0]} AND t.{END} <= {bounds[1]}"
-
-
 # Windows that are written once, when the watermark has passed their end.
 #
 # The watermark is the latest time read, less the delay that the user allows. It only grows, and the ledger keeps it, so
@@ -311,15 +274,11 @@ def _target_bounds(bounds: tuple[str, str] | None) -> Iterator[str]:
 LATE, NO_TIME = "late", "no_time"
 
 
-class FinalWindowsProcessor(BatchProcessor):
+class FinalWindowsProcessor(TableProcessor):
     def __init__(self, table: TablePlan, quarantine: Quarantine | None, suppression: Suppression) -> None:
         assert table.aggregate is not None and table.delta is not None
         self._table, self._plan, self._source, self._quarantine = table, table.aggregate, table.delta, quarantine
         self._suppression = suppression
-
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         """Advances the watermark. An existing table is read in no order of time, and a large version in parts: the
@@ -333,74 +292,58 @@ class FinalWindowsProcessor(BatchProcessor):
         return PinnedInputs(watermark=replace(previous, closed=previous.now, now=now, reached=reached))
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
-        closing = closing_windows(batch, self._source, self._plan, entry, self._suppression)
+        closing = self._closing_windows(batch, entry)
         if closing is None:
             return
         try:
             write_target.append(coalesce_files(closing, files), entry)
         except Exception as error:
-            rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
-            rows_of = partial(rows_in_groups, plan=self._plan, bounds=None)
-            fault = group_at_fault(
-                error, self._suppression.drop_suppressed_input(rows), None, self._plan, rows_of, self._table.name
-            )
+            fault = group_at_fault(error, self._source_rows(batch, entry), None, self._plan, self._table.name)
             if fault is None:
                 raise
             raise fault from error
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
         closed = _watermark(entry.pins, batch, self._plan).closed
-        counts = batch.agg(
-            F.count(F.lit(1)), F.count_if(F.expr(_rejected_condition(batch, self._plan, closed)))
-        ).first()
+        rejected = F.expr(_rejected_condition(batch, self._plan, closed))
+        counts = batch.agg(F.count(F.lit(1)), F.count_if(rejected)).first()
         assert counts is not None
         read, late = int(counts[0]), int(counts[1])
         if late and self._quarantine is not None and not self._quarantine.has(entry):
-            self._quarantine.add(self._rejected_rows(batch, entry.pins), entry)
+            self._quarantine.add(self._explained(batch.where(rejected)), entry)
         return {BATCHES: 1, READ: read, REJECTED: late}
 
-    def release(self) -> None:
-        pass
-
-    def _rejected_rows(self, batch: DataFrame, pins: Pins) -> DataFrame:
-        rows = batch.where(_rejected_condition(batch, self._plan, _watermark(pins, batch, self._plan).closed))
-        values = ", ".join(quote(name) for name in batch.columns if name != SOURCE)
-        raw = {**dict.fromkeys(RAW, "NULL"), "value": f"to_json(struct({values}))"}
-        source = SOURCE if SOURCE in batch.columns else "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)"
+    def _explained(self, rows: DataFrame) -> DataFrame:
+        """Rejected rows, in the form in which the quarantine adds them."""
+        values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
+        source = SOURCE if SOURCE in rows.columns else "CAST(NULL AS STRUCT<file: STRING, row: BIGINT>)"
         time = quote(self._plan.time or "")
-        late_reason = reason(
-            LATE, f"concat({literal(f'{self._plan.time}: ')}, {time}, ' lies in a window that is closed')"
-        )
-        no_time_reason = reason(NO_TIME, literal(f"{self._plan.time} is null"))
-        return rows.selectExpr(
-            *(f"CAST({raw[name]} AS {data_type}) AS {name}" for name, data_type in RAW.items()),
-            f"{source} AS {SOURCE}",
-            f"{NOTHING_FAILED} AS {FAILED}",
-            f"IF({time} IS NULL, {no_time_reason}, {late_reason}) AS why",
-        )
+        late = f"concat({literal(f'{self._plan.time}: ')}, {time}, ' lies in a window that is closed')"
+        no_time = literal(f"{self._plan.time} is null")
+        why = f"IF({time} IS NULL, {reason(NO_TIME, no_time)}, {reason(LATE, late)})"
+        return as_rejected(rows, {"value": f"to_json(struct({values}))"}, source, why)
 
+    def _source_rows(self, batch: DataFrame, entry: Entry) -> DataFrame:
+        rows = source_at(batch.sparkSession, self._source, parse_version(entry.after[0]).read_up_to)
+        return self._suppression.drop_suppressed_input(rows)
 
-def closing_windows(
-    batch: DataFrame, source: DeltaSource, plan: AggregatePlan, entry: Entry, suppression: Suppression
-) -> DataFrame | None:
-    """The windows that end after the previous batch's watermark and not after this batch's; None if there are none."""
-    marks = _watermark(entry.pins, batch, plan)
-    closed, watermark = marks.closed, marks.now
-    if watermark is None or watermark == closed:
-        return None
-    assert plan.size_ms is not None
-    rows = suppression.drop_suppressed_input(
-        source_at(batch.sparkSession, source, parse_version(entry.after[0]).read_up_to)
-    )
-    # The bounds are literals, so that files whose times lie outside them are not read.
-    time, time_type = quote(plan.time or ""), _time_type(rows, plan)
-    rows = rows.where(f"{time} < {not_after(watermark, time_type)}")
-    if closed is not None:
-        rows = rows.where(f"{time} >= {not_before(closed - plan.size_ms * 1000, time_type)}")
-    windows = suppression.drop_suppressed(aggregate_groups(rows, plan)).where(
-        f"{END} <= {time_at(watermark, time_type)}"
-    )
-    return windows if closed is None else windows.where(f"{END} > {time_at(closed, time_type)}")
+    def _closing_windows(self, batch: DataFrame, entry: Entry) -> DataFrame | None:
+        """The windows that end after the previous batch's watermark and not after this batch's; None if there are
+        none."""
+        plan, marks = self._plan, _watermark(entry.pins, batch, self._plan)
+        closed, watermark = marks.closed, marks.now
+        if watermark is None or watermark == closed:
+            return None
+        assert plan.size_ms is not None
+        rows = self._source_rows(batch, entry)
+        # The bounds are literals, so that files whose times lie outside them are not read.
+        time, time_type = quote(plan.time or ""), _time_type(rows, plan)
+        rows = rows.where(f"{time} < {not_after(watermark, time_type)}")
+        if closed is not None:
+            rows = rows.where(f"{time} >= {not_before(closed - plan.size_ms * 1000, time_type)}")
+        result = self._suppression.drop_suppressed(aggregate_groups(rows, plan))
+        windows = result.where(f"{END} <= {time_at(watermark, time_type)}")
+        return windows if closed is None else windows.where(f"{END} > {time_at(closed, time_type)}")
 
 
 def _watermark(pins: Pins, rows: DataFrame, plan: AggregatePlan) -> Watermark:

@@ -33,9 +33,7 @@ from penstock.tables.merge.row_exchange import Exchange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import (
-        DataType,
-    )
+    from pyspark.sql.types import DataType
 
     from penstock.plan.model import TablePlan
 
@@ -62,13 +60,13 @@ def settle_statistics(spark: SparkSession, table: TablePlan, schema: StructType)
         return None
     exchange = Exchange(spark.newSession(), table.uri)
     column_list, column_count = exchange.setting(STATISTICS), exchange.setting(_INDEXED_COUNT)
-    if (column_count == "0" and column_list is None) or (
-        column_list is not None and not _overlaps(column_list, _subject_columns(table))
-    ):
+    hidden = _subject_columns(table)
+    is_limited = column_count == "0" if column_list is None else not _overlaps(column_list, hidden)
+    if is_limited:
         return None
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in statistics_of(table, schema).items())
     spark.sql(f"ALTER TABLE delta.{quote(table.uri)} SET TBLPROPERTIES ({properties})")
-    return f"no statistics any more of {', '.join(sorted(_subject_columns(table)))}: the log would keep names in clear"
+    return f"no statistics any more of {', '.join(sorted(hidden))}: the log would keep names in clear"
 
 
 def statistics_of(table: TablePlan, schema: StructType) -> dict[str, str]:

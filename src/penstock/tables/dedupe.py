@@ -7,34 +7,22 @@ Delta skips files by the bounds of the keys and of the time, which are literals 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DateType,
-    DecimalType,
-    IntegralType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
 
 from penstock.ledger.times import is_time, micros, not_after, not_before
 from penstock.sources.columns import SOURCE
 from penstock.spark.sql_text import literal, quote
+from penstock.tables.merge.merge import bounded, with_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import (
-        DataType,
-        StructType,
-    )
+    from pyspark.sql.types import DataType, StructType
 
     from penstock.plan.stages import DedupePlan
 
-_BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
-"""Types whose bounds can be written and read back exactly: times as numbers, all others as text."""
 NUMBER = "__row"
 _MOST_BROADCAST = 2_000_000
 """Row numbers to broadcast at most: 100 MB of memory. Above it Spark joins by a shuffle, and rows lose the order by
@@ -42,7 +30,7 @@ which files are skipped later."""
 
 
 def with_row_numbers(rows: DataFrame) -> DataFrame:
-    """The rows numbered for `without_duplicates`. Persist them: they are read several times."""
+    """The rows numbered for `drop_duplicates`. Persist them: they are read several times."""
     return rows.withColumn(NUMBER, F.monotonically_increasing_id())
 
 
@@ -53,7 +41,7 @@ def drop_duplicates(rows: DataFrame, plan: DedupePlan, table: DataFrame | None, 
     new = rows.alias("new")
     broadcast_hint = _without_hint if many else F.broadcast
     if table is not None:
-        existing = _existing_keys(rows, plan, table, broadcast_hint)
+        existing = _existing_keys(rows, plan, table, many)
         new = new.join(broadcast_hint(existing).alias("old"), F.expr(_is_duplicate(plan, rows.schema)), "left_anti")
     repeated = _repeated_rows(new, plan, many)
     if many:
@@ -67,32 +55,24 @@ def _without_hint(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _existing_keys(
-    rows: DataFrame, plan: DedupePlan, table: DataFrame, broadcast_hint: Callable[[DataFrame], DataFrame]
-) -> DataFrame:
+def _existing_keys(rows: DataFrame, plan: DedupePlan, table: DataFrame, many: bool) -> DataFrame:
     """Keys and times of the table's rows whose keys occur in the batch."""
     for condition in _bounds(rows, plan):
         table = table.where(condition)
     columns = [*plan.keys, *([plan.time] if plan.time else [])]
-    keys = broadcast_hint(rows.select(*map(quote, plan.keys))).alias("new")
-    same_key = " AND ".join(f"old.{quote(key)} = new.{quote(key)}" for key in plan.keys)
-    return table.select(*map(quote, columns)).alias("old").join(keys, F.expr(same_key), "left_semi")
+    return with_keys(table.select(*map(quote, columns)), rows, plan.keys, few=not many)
 
 
 def _bounds(rows: DataFrame, plan: DedupePlan) -> Iterator[str]:
     """Conditions that hold for every row of the table that can be a duplicate."""
     types = {field.name: field.dataType for field in rows.schema.fields}
-    names = [name for name in plan.keys if _bounded(types[name])]
+    names = [name for name in plan.keys if bounded(types[name])]
     if plan.time is not None and plan.time not in names and is_time(types[plan.time]):
         names.append(plan.time)
     if not names:
         return
-    aggregates = [
-        F.expr(_bound_as_value(f"{function}({quote(name)})", types[name]))
-        for name in names
-        for function in ("min", "max")
-    ]
-    row = rows.agg(*aggregates).first()
+    ends = [(name, function) for name in names for function in ("min", "max")]
+    row = rows.agg(*(F.expr(_bound_as_value(f"{end}({quote(name)})", types[name])) for name, end in ends)).first()
     assert row is not None
     for index, name in enumerate(names):
         low, high = row[2 * index], row[2 * index + 1]
@@ -110,10 +90,6 @@ def _bounds(rows: DataFrame, plan: DedupePlan) -> Iterator[str]:
 def _bound_as_value(bound: str, data_type: DataType) -> str:
     """The bound as a number or text that means one value only, whatever the session's time zone."""
     return micros(bound, data_type) if is_time(data_type) else f"CAST({bound} AS STRING)"
-
-
-def _bounded(data_type: DataType) -> bool:
-    return isinstance(data_type, _BOUNDED)
 
 
 def _is_duplicate(plan: DedupePlan, schema: StructType) -> str:
@@ -136,11 +112,8 @@ def _repeated_rows(rows: DataFrame, plan: DedupePlan, many: bool) -> DataFrame:
     place = SOURCE if SOURCE in rows.columns else NUMBER
     time = micros(quote(plan.time), rows.schema[plan.time].dataType) if plan.time else "0L"
     candidate = f"struct({place} AS place, {NUMBER} AS number, {time} AS time)"
-    groups = (
-        with_keys.groupBy(*keys)
-        .agg(F.expr(f"sort_array(collect_list({candidate}))").alias("found"))
-        .where("size(found) > 1")
-    )
+    candidates = F.expr(f"sort_array(collect_list({candidate}))").alias("found")
+    groups = with_keys.groupBy(*keys).agg(candidates).where("size(found) > 1")
     if plan.time is None:
         return groups.selectExpr("explode(slice(found, 2, size(found))) AS one").selectExpr(f"one.number AS {NUMBER}")
     # In the order of arrival: a row is kept if no kept row before it is near. Few are kept, so the work grows linearly

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,19 @@ RAW = {
 """What is kept of a record, whatever the table's source calls these columns."""
 FAILED = "failed"
 NOTHING_FAILED = "CAST(array() AS ARRAY<STRING>)"
+
+
+def raw_projection(values: Mapping[str, str]) -> list[str]:
+    """A record as RAW columns, from the expressions for some of them; the others are NULL."""
+    return [f"CAST({values.get(name, 'NULL')} AS {data_type}) AS {name}" for name, data_type in RAW.items()]
+
+
+def as_rejected(rows: DataFrame, values: Mapping[str, str], source: str, why: str) -> DataFrame:
+    """The rows in the form in which a quarantine adds them, rejected for a reason that is not an expectation. All are
+    expressions: `values` for RAW columns, `source` for the coordinates, `why` for the struct of reason and detail."""
+    return rows.selectExpr(
+        *raw_projection(values), f"{source} AS {SOURCE}", f"{NOTHING_FAILED} AS {FAILED}", f"{why} AS why"
+    )
 
 
 def raw_columns(table: TablePlan, columns: Sequence[str]) -> dict[str, str]:
@@ -82,7 +95,7 @@ RAISED = ": "
 
 @dataclass(frozen=True)
 class Checks:
-    """SQL expressions over the rows that `checked` returns."""
+    """SQL expressions over the rows that `with_check_results` returns."""
 
     failed: str
     """The names of the expectations that send the row to quarantine, as an array, each with what it raised, if
@@ -119,12 +132,10 @@ def checks(expectations: Sequence[ExpectationPlan], place: str) -> Checks:
     quarantine = [(number, expectation) for number, expectation in numbered if expectation.action_rules.rejects]
     drop = [(number, expectation) for number, expectation in numbered if expectation.action_rules.drops]
     fail = [(number, expectation) for number, expectation in numbered if expectation.action_rules.stops]
-    names = ", ".join(
-        f"IF({_met(number)}, '', {_failure_text(number, expectation)})" for number, expectation in quarantine
-    )
+    failures = [f"IF({_met(number)}, '', {_failure_text(number, expectation)})" for number, expectation in quarantine]
     fine = " AND ".join(_or_raise(number, expectation, place) for number, expectation in fail)
     return Checks(
-        failed=f"array_remove(array({names}), '')" if quarantine else NOTHING_FAILED,
+        failed=f"array_remove(array({', '.join(failures)}), '')" if quarantine else NOTHING_FAILED,
         rejected=f"NOT ({_all_met(number for number, _ in quarantine)})",
         dropped=f"NOT ({_all_met(number for number, _ in drop)})",
         passes=fine or "true",
@@ -133,7 +144,7 @@ def checks(expectations: Sequence[ExpectationPlan], place: str) -> Checks:
 
 
 def raises(expectations: Sequence[ExpectationPlan], names: Sequence[str]) -> str:
-    """The condition that one of the named expectations raised on a row of `checked`."""
+    """The condition that one of the named expectations raised on a row of `with_check_results`."""
     numbers = (number for number, expectation in enumerate(expectations) if expectation.name in names)
     return " OR ".join(f"`{_ERROR}{number}` IS NOT NULL" for number in numbers) or "false"
 
@@ -151,11 +162,9 @@ def _all_met(numbers: Iterable[int]) -> str:
 
 
 def _or_raise(number: int, expectation: ExpectationPlan, place: str) -> str:
+    text = literal(f"expectation {expectation.name} failed: {expectation.check}; at ")
     suffix = f"coalesce(concat('; it raised ', `{_ERROR}{number}`), '')"
-    message = (
-        f"concat({literal(f'expectation {expectation.name} failed: {expectation.check}; at ')}, {place}, {suffix})"
-    )
-    return f"IF({_met(number)}, true, raise_error({message}))"
+    return f"IF({_met(number)}, true, raise_error(concat({text}, {place}, {suffix})))"
 
 
 # Good, rejected and dropped rows, separated in the one pass that writes the good ones.
@@ -185,8 +194,8 @@ class ClassifiedRows:
         """The rows to write; `metrics` collects counts and rejected rows while they are written. `most`: the maximum of
         rejected rows that a task collects."""
         limit = min(MAX_COLLECTED_PER_TASK, most) if most is not None else MAX_COLLECTED_PER_TASK
-        brought = F.collect_list(F.expr(f"IF({NUMBER} < {limit}, {REJECT}, NULL)")).alias(COLLECTED)
-        observed_rows = metrics.on(self.all, *self._counts(), brought)
+        collected = F.collect_list(F.expr(f"IF({NUMBER} < {limit}, {REJECT}, NULL)")).alias(COLLECTED)
+        observed_rows = metrics.on(self.all, *self._counts(), collected)
         return observed_rows.where(f"NOT {REJECTED_MARK} AND NOT {DROP} AND {FINE}").select(*map(quote, self.columns))
 
     def count(self) -> dict[str, int]:
@@ -244,9 +253,8 @@ def classify(
         *(f"NOT {bad} AND NOT {gone} AND {unmet} AS `{UNMET}{name}`" for name, unmet in conditions.counts),
     )
     # The counter advances only where its branch is taken, so it numbers the rejected rows of a task.
-    numbered = marked.selectExpr(
-        "*", f"CASE WHEN {REJECTED_MARK} THEN monotonically_increasing_id() & {_IN_TASK}L END AS {NUMBER}"
-    )
+    number = f"CASE WHEN {REJECTED_MARK} THEN monotonically_increasing_id() & {_IN_TASK}L END"
+    numbered = marked.selectExpr("*", f"{number} AS {NUMBER}")
     names = tuple(name for name, _ in conditions.counts)
     output_columns = [*map(quote, columns), REJECTED_MARK, DROP, FINE, *(f"`{UNMET}{name}`" for name in names)]
     failed = f"IF({bad}, {faults}, {conditions.failed})"

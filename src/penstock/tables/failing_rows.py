@@ -21,7 +21,8 @@ from penstock.spark.sql_text import literal, quote
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from penstock.ledger.entry import Place
+    from penstock.ledger.delta_log import DeltaLog
+    from penstock.ledger.entry import Entry, Place
     from penstock.plan.model import TablePlan
 
 # Identifying records of a batch: by their coordinates, or by content where coordinates differ from run to run.
@@ -174,24 +175,48 @@ class Failure:
 def data_failure(error: BaseException) -> Failure | None:
     """The failure, if the data caused it. None if it was the broker, the disk, another writer, the definition, a stop,
     or an expectation with the action `fail`."""
-    if isinstance(error, TransformRaised):
-        return error.failure
-    if isinstance(error, PythonException):
-        return failure_of_traceback(_message_of(error))
-    details = _classify(error)
-    if details is None or details[0] != "data" or (details[1] == _RAISED and _PENSTOCK_ERROR.match(details[2])):
-        return None
-    return Failure(details[1], details[2], tuple(details[3].splitlines()))
+    return _failure(error, only_data=True)
 
 
 def spark_failure(error: BaseException) -> Failure | None:
     """The failure of any error that Spark raised, whatever the cause."""
+    return _failure(error, only_data=False)
+
+
+def _failure(error: BaseException, *, only_data: bool) -> Failure | None:
     if isinstance(error, TransformRaised):
         return error.failure
     if isinstance(error, PythonException):
         return failure_of_traceback(_message_of(error))
     details = _classify(error)
-    return None if details is None else Failure(details[1], details[2], tuple(details[3].splitlines()))
+    if details is None:
+        return None
+    cause, name, message, frames = details
+    if only_data and (cause != "data" or (name == _RAISED and _PENSTOCK_ERROR.match(message))):
+        return None
+    return Failure(name, message, tuple(frames.splitlines()))
+
+
+def failure_of(run: Callable[[], object]) -> Failure | None:
+    """What an expression raises when this is run; any other error is raised."""
+    try:
+        run()
+    except Exception as error:
+        failure = data_failure(error)
+        if failure is None:
+            raise
+        return failure
+    return None
+
+
+def is_committed(log: DeltaLog, entry: Entry) -> bool:
+    """Whether the entry's batch, or fill, is in the log: an error raised after that is not about the data. The entry
+    that opened a generation has the number of its fill."""
+    since = -1 if entry.seen is None else entry.seen
+    return any(
+        commit.entry is not None and (commit.entry.key, commit.entry.kind) == (entry.key, entry.kind)
+        for commit in log.since(since)
+    )
 
 
 def failure_of_traceback(text: str) -> Failure:
@@ -280,7 +305,8 @@ class FailTogether(Exception):
 
 
 def find_failing(count: int, probe: Probe, failure: Failure, most: int) -> list[FailingRecord]:
-    """The failing ones among `count` records, which as a whole fail with `failure`. Raises TooMany or Together."""
+    """The failing ones among `count` records, which as a whole fail with `failure`. Raises TooManyFailures or
+    FailTogether."""
     failing: list[FailingRecord] = []
     # Ranges to search, the first one last; each with what it raises (None if its failure is only inferred) and the
     # smallest enclosing range that is known to fail.

@@ -15,10 +15,8 @@ from penstock.errors import PenstockError, Terminal, Transient
 from penstock.formats.base import reason
 from penstock.ledger.checkpoint import BATCH_FILES_KEPT
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.entry import Pins
 from penstock.ledger.row_counts import READ, REJECTED
-from penstock.ledger.writer import BYTES_PER_FILE, BatchProcessor, PinnedInputs
-from penstock.sources.columns import SOURCE
+from penstock.ledger.writer import BYTES_PER_FILE, PinnedInputs
 from penstock.sources.files.format import FormatChoice, Survey, UnfitFiles
 from penstock.sources.files.lines import NEW_FIELD
 from penstock.sources.files.types import (
@@ -37,20 +35,21 @@ from penstock.sources.files.types import (
 from penstock.sources.files.unreadable import error_text, find_unreadable, is_about_files
 from penstock.spark.expressions import known_rows
 from penstock.tables.columns import settle_columns
-from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
+from penstock.tables.expectations import as_rejected
+from penstock.tables.failing_rows import is_committed
 from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.quarantine import Quarantine
 from penstock.tables.staged import StagedProcessor
-from penstock.tables.suppression import SuppressingRows
+from penstock.tables.suppression import SuppressingRows, TableProcessor
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.formats.base import Decoder
-    from penstock.ledger.entry import Entry, RowCounts
+    from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import DecodePlan
@@ -281,11 +280,8 @@ class FileQuarantine(Quarantine):
     def _file_rows(self, spark: SparkSession) -> DataFrame:
         rows = [{"file": name, "detail": why} for name, why in self.unreadable_files.items()]
         frame = known_rows(spark, "file: STRING, detail: STRING", rows)
-        return frame.selectExpr(
-            *(f"CAST(NULL AS {data_type}) AS {name}" for name, data_type in RAW.items()),
-            f"named_struct('file', file, 'row', CAST(NULL AS BIGINT)) AS {SOURCE}",
-            f"{NOTHING_FAILED} AS {FAILED}",
-            f"{reason(UNREADABLE, 'detail')} AS why",
+        return as_rejected(
+            frame, {}, "named_struct('file', file, 'row', CAST(NULL AS BIGINT))", reason(UNREADABLE, "detail")
         )
 
 
@@ -318,19 +314,6 @@ def staged_table(table: TablePlan, reader: FilesReader, choice: FormatChoice, su
     return StagedPipeline(with_schema(table, choice), decoder if reader.files.by_line else None)
 
 
-def files_schema(table: TablePlan, store: Store, reader: FilesReader) -> tuple[StructType, str]:
-    """The columns of the table and the type of its rows' coordinates. Reads no rows unless a schema is inferred."""
-    choice = reader.schema.require()
-    stages = staged_table(table, reader, choice, Survey())
-    empty = reader.schema.format.rows((), choice, Survey(), 1)
-    lookups = Lookups(table, store)
-    pins = Pins(0, "", lookups.newest())
-    lookup_frames = lookups.read(empty.sparkSession, pins)
-    stages.refuse_chance(empty, lookup_frames)
-    result = stages.run(empty, pins, lookup_frames)
-    return table_schema(table, result.rows), result.classified[0].rejected_rows().schema[SOURCE].dataType.simpleString()
-
-
 def with_schema(table: TablePlan, choice: FormatChoice) -> TablePlan:
     stages = table.stages
     assert stages is not None
@@ -339,7 +322,10 @@ def with_schema(table: TablePlan, choice: FormatChoice) -> TablePlan:
     return replace(table, stages=replace(stages, decode=replace(stages.decode, schema=decoder_schema(choice.schema))))
 
 
-class FilesProcessor(BatchProcessor):
+class FilesProcessor(TableProcessor):
+    remarks: tuple[str, ...] = ()
+    """On records that were set aside."""
+
     def __init__(
         self,
         spark: SparkSession,
@@ -358,8 +344,6 @@ class FilesProcessor(BatchProcessor):
         self._log = DeltaLog(store, table.uri, table.name)
         self._settled: FormatChoice | None = None
         self._inner: IsolatingProcessor | None = None
-        self.remarks: tuple[str, ...] = ()
-        """Remarks on records that were set aside."""
         self._rows: DataFrame | None = None
         self._reading: FilesReading | None = None
         self._survey: Survey | None = None
@@ -367,10 +351,6 @@ class FilesProcessor(BatchProcessor):
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.read_list()
         return PinnedInputs(self._lookups.newest())
-
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         listed = _listed(batch)
@@ -384,7 +364,7 @@ class FilesProcessor(BatchProcessor):
                 return
             except Exception as error:
                 self._release()
-                if self._is_committed(entry):  # what was raised after the commit is not about the files
+                if is_committed(self._log, entry):  # what was raised after the commit is not about the files
                     raise
                 names = self._file_names(listed, reading)
                 read = partial(self._read_files, choice=reading.choice)
@@ -477,10 +457,6 @@ class FilesProcessor(BatchProcessor):
 
     def _file_names(self, listed: Sequence[ListedFiles], reading: FilesReading) -> list[str]:
         return [file.name for file in listed if file.name not in reading.given_up]
-
-    def _is_committed(self, entry: Entry) -> bool:
-        since = -1 if entry.seen is None else entry.seen
-        return any(commit.entry is not None and commit.entry.key == entry.key for commit in self._log.since(since))
 
     def _release(self) -> None:
         inner, self._inner, self._rows = self._inner, None, None

@@ -1,8 +1,14 @@
-"""Lets a table continue when an expression raises on some records: those records go to quarantine."""
+"""Lets a table continue when an expression raises on some records: those records go to quarantine.
+
+When a batch fails because of its data, the failing records are found by bisection: the table's processor runs on
+parts of the batch and writes nothing. The records are pinned (beside the batch's offsets, and in the entry of the
+batch's commit) before anything is written; then the batch is written without them, and they go to quarantine. So a
+batch that runs again, after a crash at any point, sets the same records aside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +31,9 @@ from penstock.tables.failing_rows import (
     Places,
     TooManyFailures,
     data_failure,
+    failure_of,
     find_failing,
+    is_committed,
     place_text,
 )
 from penstock.tables.pipeline import DETAIL, STRICT_ERROR, TRANSFORM_FAILED
@@ -41,14 +49,6 @@ if TYPE_CHECKING:
     from penstock.plan.model import TablePlan
     from penstock.tables.staged import StagedProcessor
     from penstock.tables.suppression import RowProcessor
-
-# The processor of a table that continues when an expression raises on some of its records.
-#
-# When a batch fails because of its data, the failing records are found by bisection: the table's processor runs on
-# parts of the batch and writes nothing. The records are pinned (beside the batch's offsets, and in the entry of the
-# batch's commit) before anything is written; then the batch is written without them, and they go to quarantine. So a
-# batch that runs again, after a crash at any point, sets the same records aside.
-
 
 _MAX_ROUNDS = 5
 """One search finds all failing records; another follows only if the batch still fails without them."""
@@ -113,7 +113,7 @@ class IsolatingProcessor(BatchProcessor):
                     self._refuse_many_raising(remaining, entry)
                     continue
                 places = self._find_failing_records(batch, entry, error)
-                if not places or (not write_target.lazy and self._is_committed(entry)):
+                if not places or (not write_target.lazy and is_committed(self._log, entry)):
                     raise
                 entry = self._with_pins(entry, (*self._isolated, *places))
                 write_target.repin(entry)
@@ -175,9 +175,8 @@ class IsolatingProcessor(BatchProcessor):
             frame.unpersist()
 
     def _with_pins(self, entry: Entry, places: tuple[Place, ...]) -> Entry:
-        pins = (
-            replace(entry.pins, redrive_set_aside=places) if self._redriving else replace(entry.pins, set_aside=places)
-        )
+        pins = entry.pins
+        pins = replace(pins, redrive_set_aside=places) if self._redriving else replace(pins, set_aside=places)
         return replace(entry, pins=pins)
 
     def _isolate_pinned(self, batch: DataFrame, entry: Entry) -> None:
@@ -198,21 +197,15 @@ class IsolatingProcessor(BatchProcessor):
         for place in self._isolated:
             if place not in self._detail_by_place:  # found by an earlier run, which did not finish
                 self._detail_by_place[place] = self._explain(records, place, entry)
-        by_content = self._places.by_content(batch)
-        parts = self._places.expressions(batch)
-        if by_content:
-            records = records.withColumn(DETAIL, self._detail(parts))
-        frame = self._staged.set_aside(records, entry, self._detail_of_records(by_content)).persist(
-            StorageLevel.MEMORY_AND_DISK
-        )
+        if self._places.by_content(batch):
+            records = records.withColumn(DETAIL, self._detail(self._places.expressions(batch)))
+            detail = F.col(DETAIL)
+        else:
+            names = ("topic", "partition", "offset") if self._table.input.origin == "kafka" else ("file", "row")
+            detail = self._detail([f"{SOURCE}.{name}" for name in names])
+        frame = self._staged.set_aside(records, entry, detail).persist(StorageLevel.MEMORY_AND_DISK)
         self._cached.append(frame)
         return IsolatedRecords(frame, frame.count())
-
-    def _detail_of_records(self, by_content: bool) -> Callable[[DataFrame], Column]:
-        if by_content:
-            return lambda _: F.col(DETAIL)
-        names = ("topic", "partition", "offset") if self._table.input.origin == "kafka" else ("file", "row")
-        return lambda _: self._detail([f"{SOURCE}.{name}" for name in names])
 
     def _detail(self, parts: Sequence[str]) -> Column:
         pairs = [F.lit(value) for place in self._isolated for value in (_key(place), self._detail_by_place[place])]
@@ -224,15 +217,7 @@ class IsolatingProcessor(BatchProcessor):
         return failure.full if failure is not None else "it raised an error when its batch was written"
 
     def _probe(self, rows: DataFrame, entry: Entry) -> Failure | None:
-        """What an expression raises on these rows; any other error is raised."""
-        try:
-            self._inner.probe(rows, entry)
-        except Exception as error:
-            failure = data_failure(error)
-            if failure is None:
-                raise
-            return failure
-        return None
+        return failure_of(lambda: self._inner.probe(rows, entry))
 
     def _find_failing_records(self, batch: DataFrame, entry: Entry, error: Exception) -> tuple[Place, ...]:
         """The records that make the batch fail; empty if the cause is another. Raises if a person has to decide."""
@@ -243,9 +228,8 @@ class IsolatingProcessor(BatchProcessor):
         remaining = self._places.without(batch, self._isolated) if self._isolated else batch
         parts = self._places.expressions(remaining)
         place = F.array(*(F.expr(f"CAST({part} AS STRING)") for part in parts)).alias(PLACE)
-        cached = remaining.select("*", place, F.monotonically_increasing_id().alias(NUMBER)).persist(
-            StorageLevel.MEMORY_AND_DISK
-        )
+        numbered = remaining.select("*", place, F.monotonically_increasing_id().alias(NUMBER))
+        cached = numbered.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             return self._search(NumberedRows(cached), entry, failure)
         finally:
@@ -278,14 +262,6 @@ class IsolatingProcessor(BatchProcessor):
                 self._newly_found.append((place, record.failure.full))
                 self._detail_by_place[place] = record.failure.full
         return tuple(dict.fromkeys(places[record.number] for record in failing))
-
-    def _is_committed(self, entry: Entry) -> bool:
-        """Whether the batch is committed: an error raised after that is not about the data."""
-        since = -1 if entry.seen is None else entry.seen
-        return any(
-            commit.entry is not None and (commit.entry.key, commit.entry.kind) == (entry.key, entry.kind)
-            for commit in self._log.since(since)
-        )
 
     def _too_many_error(self, records: int, first: Place, failure: Failure) -> Terminal:
         return Terminal(

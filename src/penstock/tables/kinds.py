@@ -16,10 +16,11 @@ from penstock.plan.quarantine import quarantine_of
 from penstock.sinks.base import Shape, sink_payload
 from penstock.sinks.registry import open_target
 from penstock.sources.columns import SOURCE
+from penstock.sources.files.format import Survey
 from penstock.sources.files.source import FilesReader
 from penstock.tables import landing
 from penstock.tables.aggregate import AggregateProcessor, FinalWindowsProcessor, aggregate_groups
-from penstock.tables.files import FileQuarantine, FilesProcessor, files_schema
+from penstock.tables.files import FileQuarantine, FilesProcessor, staged_table
 from penstock.tables.isolation import IsolatingProcessor
 from penstock.tables.landing import LandingProcessor
 from penstock.tables.merge.merge import table_schema
@@ -116,13 +117,8 @@ class StagedTable(TableKind):
             self.stages = stages_for(table, GrownSchema(table, store).require(), "judge")
         else:
             self.stages = StagedPipeline(table)
-        lookups = Lookups(table, store)
-        pins = Pins(0, "", lookups.newest())
-        empty, lookup_frames = _empty_rows(session, source), lookups.read(session, pins)
-        self.stages.refuse_chance(empty, lookup_frames)
-        result = self.stages.run(empty, pins, lookup_frames)
-        self._source_type = result.classified[0].rejected_rows().schema[SOURCE].dataType.simpleString()
-        self.schema = table_schema(table, result.rows)
+        empty = _empty_rows(session, source)
+        self.schema, self._source_type = _probe_columns(table, store, self.stages, empty)
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         table, store, suppression = opened.table, opened.store, opened.suppression
@@ -146,7 +142,10 @@ class FilesTable(TableKind):
     def __init__(self, spark: SparkSession, table: TablePlan, store: Store, source: Source) -> None:
         assert isinstance(source, FilesReader)
         self._reader = source
-        self.schema, self._source_type = files_schema(table, store, source)
+        choice = source.schema.require()
+        stages = staged_table(table, source, choice, Survey())
+        empty = source.schema.format.rows((), choice, Survey(), 1)
+        self.schema, self._source_type = _probe_columns(table, store, stages, empty)
 
     def open(self, opened: OpenTable) -> BatchProcessor:
         tombstones = opened.tombstones(self.schema)
@@ -267,3 +266,14 @@ def _with_suppression(inner: BatchProcessor, suppression: Suppression) -> BatchP
 
 def _empty_rows(spark: SparkSession, source: Source) -> DataFrame:
     return spark.createDataFrame([], source.stream(spark).schema)
+
+
+def _probe_columns(table: TablePlan, store: Store, stages: StagedPipeline, empty: DataFrame) -> tuple[StructType, str]:
+    """The columns of the table and the type of its rows' coordinates. `empty` has the columns of a batch."""
+    lookups = Lookups(table, store)
+    pins = Pins(0, "", lookups.newest())
+    frames = lookups.read(empty.sparkSession, pins)
+    stages.refuse_chance(empty, frames)
+    result = stages.run(empty, pins, frames)
+    source_type = result.classified[0].rejected_rows().schema[SOURCE].dataType.simpleString()
+    return table_schema(table, result.rows), source_type

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql.types import StructType
 
 from penstock.ledger.write_target import coalesce_files
-from penstock.ledger.writer import BatchProcessor
 from penstock.spark.sql_text import quote
+from penstock.tables.suppression import TableProcessor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,16 +63,9 @@ def landed_rows(batch: DataFrame, table: TablePlan, pins: Pins) -> DataFrame:
     )
 
 
-# A table that lands its source.
-
-
-class LandingProcessor(BatchProcessor):
+class LandingProcessor(TableProcessor):
     def __init__(self, table: TablePlan, suppression: Suppression) -> None:
         self._table, self._suppression = table, suppression
-
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         rows = landed_rows(batch, self._table, entry.pins) if self._table.columns else batch

@@ -11,20 +11,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.errors import Terminal
-from penstock.formats.base import case, reason
-from penstock.formats.json import UNKNOWN, JsonDecoder
+from penstock.formats.json import JsonDecoder
 from penstock.formats.registry import open_decoder
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.writer import BatchProcessor, PinnedInputs
+from penstock.ledger.writer import PinnedInputs
 from penstock.sources.files.format import FormatChoice
-from penstock.sources.files.lines import NEW_FIELD, infer_json
+from penstock.sources.files.lines import NEW_FIELD, RefusingJson, WatchfulJson, infer_json
 from penstock.sources.files.types import (
     ANY_JSON,
     MOST_ADDED,
@@ -36,25 +35,25 @@ from penstock.sources.files.types import (
     missing_fields,
     mixed,
     no_more_columns,
-    schema_text,
     size_of,
     spark_schema,
     usable,
 )
 from penstock.sources.files.unreadable import error_text
-from penstock.spark.sql_text import literal
 from penstock.spec.schema import column_key
 from penstock.spec.table_kinds import MERGE_COLUMNS, VALID
 from penstock.tables.columns import settle_columns
+from penstock.tables.failing_rows import is_committed
 from penstock.tables.merge.merge import table_schema
 from penstock.tables.pipeline import StagedPipeline
+from penstock.tables.suppression import TableProcessor
 from penstock.tables.transform import Lookups
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from penstock.formats.base import Decoded, Decoder
+    from penstock.formats.base import Decoder
     from penstock.ledger.entry import Entry, Pins, RowCounts
     from penstock.ledger.write_target import WriteTarget
     from penstock.ledger.writer import BatchProcessor
@@ -94,13 +93,7 @@ class GrownSchema:
 
     def keep(self, choice: FormatChoice) -> None:
         """Stores the schema; called before anything is written with it."""
-        document = {
-            "columns": schema_text(choice.schema),
-            "left_out": list(choice.left_out),
-            "full": not choice.stops_at_new_fields,
-            "schema": choice.schema.jsonValue(),
-        }
-        self._store.write(self._path, json.dumps(document, indent=1, ensure_ascii=False))
+        self._store.write(self._path, json.dumps(choice.document, indent=1, ensure_ascii=False))
 
 
 def stages_for(table: TablePlan, choice: FormatChoice, how: Literal["watch", "look", "judge"]) -> StagedPipeline:
@@ -112,8 +105,8 @@ def stages_for(table: TablePlan, choice: FormatChoice, how: Literal["watch", "lo
         if isinstance(inner, JsonDecoder):
             inner = replace(inner, expected=choice.left_out, deep=plan.new_fields == "add")
         if how == "watch":
-            return _StoppingDecoder(inner)
-        return _RejectingDecoder(inner) if how == "judge" and plan.new_fields == "fail" else inner
+            return WatchfulJson(inner)
+        return RefusingJson(inner) if how == "judge" and plan.new_fields == "fail" else inner
 
     return StagedPipeline(_with_columns(table, choice), decoder)
 
@@ -127,33 +120,7 @@ def _with_columns(table: TablePlan, choice: FormatChoice) -> TablePlan:
     return replace(table, stages=replace(stages, decode=replace(decode, schema=decoder_schema(choice.schema))))
 
 
-@dataclass(frozen=True)
-class _StoppingDecoder:
-    """Ends a read at a new field. Fields of rejected records do not count."""
-
-    inner: Decoder
-
-    def decode(self, records: DataFrame) -> Decoded:
-        decoded = self.inner.decode(records)
-        new = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}, raise_error({literal(NEW_FIELD)}), false)"
-        return replace(decoded, is_bad=f"({new} OR {decoded.is_bad})")
-
-
-@dataclass(frozen=True)
-class _RejectingDecoder:
-    """Rejects records with an unknown field."""
-
-    inner: Decoder
-
-    def decode(self, records: DataFrame) -> Decoded:
-        decoded = self.inner.decode(records)
-        unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
-        known = f"{decoded.is_bad} OR {UNKNOWN} IS NULL"
-        bad = f"({decoded.is_bad} OR ({UNKNOWN} IS NOT NULL AND NOT {decoded.is_dropped}))"
-        return replace(decoded, is_bad=bad, reason=case([(known, decoded.reason)], unknown))
-
-
-class GrowingTableProcessor(BatchProcessor):
+class GrowingTableProcessor(TableProcessor):
     """The processor of a table whose records may have new fields."""
 
     def __init__(
@@ -175,10 +142,6 @@ class GrowingTableProcessor(BatchProcessor):
         self._inner: BatchProcessor | None = None
         self._notes: list[str] = []
 
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
-
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.read_list()
         return PinnedInputs(self._lookups.newest())
@@ -196,7 +159,7 @@ class GrowingTableProcessor(BatchProcessor):
                 return
             except Exception as error:
                 self._release()
-                if NEW_FIELD not in error_text(error) or self._is_committed(entry):
+                if NEW_FIELD not in error_text(error) or is_committed(self._log, entry):
                     raise
             choice = self._grow(batch, entry, choice)
         raise AssertionError(f"{_MAX_DECISIONS} decisions about the fields of one batch")
@@ -206,7 +169,7 @@ class GrowingTableProcessor(BatchProcessor):
         if inner is None:
             inner, written = self._open_inner(self._current_choice(), watch=False), False
         row_counts = inner.complete(batch, entry, rows=rows, written=written)
-        self._notes += getattr(inner, "remarks", ())
+        self._notes += inner.remarks
         return row_counts
 
     def release(self) -> None:
@@ -257,8 +220,7 @@ class GrowingTableProcessor(BatchProcessor):
 
     def _grow(self, batch: DataFrame, entry: Entry, choice: FormatChoice) -> FormatChoice:
         """The schema extended by the good records of the batch that have an unknown field; stored before it is used."""
-        left_out = self._suppression.input_condition(batch)
-        records = batch if left_out is None else batch.where(~left_out)
+        records = self._suppression.drop_suppressed_input(batch)
         new = stages_for(self._table, choice, "look").with_unknown(records, entry.pins)
         if self._decode.new_fields == "fail":
             names = [str(row[0]) for row in new.select("unknown").distinct().limit(_SHOWN + 1).collect()]
@@ -278,12 +240,8 @@ class GrowingTableProcessor(BatchProcessor):
         self, batch: DataFrame, entry: Entry, choice: FormatChoice, inferred: StructType
     ) -> tuple[FormatChoice, list[str]]:
         """The schema with the fields that can be columns, and the paths of those that cannot."""
-        reserved, schema, candidates, existing = (
-            self._reserved_names(),
-            choice.schema,
-            StructType(),
-            self._existing_columns(choice),
-        )
+        reserved, existing = self._reserved_names(), self._existing_columns(choice)
+        schema, candidates = choice.schema, StructType()
         room = MOST_ADDED - (size_of(choice.schema) - size_of(self._schema.declared))
         for _ in range(3):
             fields = [field for field in usable(inferred).fields if column_key(field.name) not in reserved]
@@ -296,9 +254,8 @@ class GrowingTableProcessor(BatchProcessor):
             schema, candidates = choice.schema, StructType()
         without_column = [path for path in missing_fields(inferred, schema) if path not in choice.left_out]
         left_out = (*choice.left_out, *without_column)
-        full = (
-            size_of(bounded(choice.schema, candidates, sys.maxsize)) > size_of(schema) or len(left_out) > MOST_LEFT_OUT
-        )
+        wanted = bounded(choice.schema, candidates, sys.maxsize)
+        full = size_of(wanted) > size_of(schema) or len(left_out) > MOST_LEFT_OUT
         return FormatChoice(schema, left_out[:MOST_LEFT_OUT], not full), without_column
 
     def _existing_columns(self, choice: FormatChoice) -> dict[str, DataType]:
@@ -323,13 +280,10 @@ class GrowingTableProcessor(BatchProcessor):
         if not new or self._fits(batch, entry, replace(choice, schema=schema)):
             return None
         self._columns(batch, entry, choice)  # raises what is wrong without them
-        single_choices = (
-            replace(choice, schema=StructType([*choice.schema.fields, field])) for field in new[:_MAX_TRIED]
-        )
         failing = {
             field.name
-            for field, single in zip(new, single_choices, strict=False)
-            if not self._fits(batch, entry, single)
+            for field in new[:_MAX_TRIED]
+            if not self._fits(batch, entry, replace(choice, schema=StructType([*choice.schema.fields, field])))
         }
         return {column_key(name) for name in failing or {field.name for field in new}}
 
@@ -357,10 +311,6 @@ class GrowingTableProcessor(BatchProcessor):
         self._release()
         self._inner = self._build(stages_for(self._table, choice, "watch" if watch else "look"))
         return self._inner
-
-    def _is_committed(self, entry: Entry) -> bool:
-        since = -1 if entry.seen is None else entry.seen
-        return any(commit.entry is not None and commit.entry.key == entry.key for commit in self._log.since(since))
 
     def _release(self) -> None:
         inner, self._inner = self._inner, None

@@ -12,8 +12,7 @@ from pyspark.sql.types import ArrayType, DateType, MapType, StructType, Timestam
 
 from penstock.errors import Terminal
 from penstock.formats.base import PARSED, Decoder, case, reason
-from penstock.formats.debezium import KEY
-from penstock.formats.json import UNKNOWN
+from penstock.formats.json import KEY, UNKNOWN
 from penstock.formats.registry import open_decoder
 from penstock.ledger.entry import Pins
 from penstock.ledger.writer import BatchMetrics
@@ -34,9 +33,11 @@ from penstock.tables.expectations import (
     RAW,
     REJECT,
     REJECTED_MARK,
+    as_rejected,
     classify,
     raises,
     raw_columns,
+    raw_projection,
     reject,
     size_of,
 )
@@ -49,9 +50,7 @@ if TYPE_CHECKING:
     from penstock.formats.base import Decoded
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import AuditPlan, ExpectationPlan
-    from penstock.tables.expectations import (
-        ClassifiedRows,
-    )
+    from penstock.tables.expectations import ClassifiedRows
     from penstock.tables.transform import Transform
 
 # Dates and times of rows that are not decoded, such as those of Parquet files: other readers of the table cannot hold
@@ -117,10 +116,7 @@ _ALONE = "__alone"
 
 
 def audit(plan: AuditPlan) -> Transform:
-    def run(rows: DataFrame, lookups: Mapping[str, DataFrame], time_ms: int) -> DataFrame:
-        return _audit_rows(rows, plan)
-
-    return run
+    return lambda rows, lookups, time_ms: _audit_rows(rows, plan)
 
 
 def _audit_rows(rows: DataFrame, plan: AuditPlan) -> DataFrame:
@@ -220,19 +216,17 @@ class StagedPipeline:
         strict: bool = False,
     ) -> PipelineResult:
         """`most_brought`: the maximum of rejected rows that each task collects. `strict`: the first row on which
-        `where`, a key or a sequence raises ends the pass, with RAISES."""
+        `where`, a key or a sequence raises ends the pass, with STRICT_ERROR."""
         first = self._classify_input(batch, pins, strict=strict)
         if self._transform is None:
             metrics = BatchMetrics()
-            return PipelineResult(
-                self._output_rows(first.good_rows(metrics, most_brought), batch), (metrics,), (first,)
-            )
+            rows = self._output_rows(first.good_rows(metrics, most_brought), batch)
+            return PipelineResult(rows, (metrics,), (first,))
         before, after = BatchMetrics(), BatchMetrics()
         rows = self._require_source(self._transform(first.good_rows(before, most_brought), lookups, pins.time_ms))
         second = self._classify_transformed(rows, pins, strict=strict)
-        return PipelineResult(
-            self._output_rows(second.good_rows(after, most_brought), batch), (before, after), (first, second)
-        )
+        rows = self._output_rows(second.good_rows(after, most_brought), batch)
+        return PipelineResult(rows, (before, after), (first, second))
 
     def count_raising(self, result: PipelineResult) -> tuple[int, int, Row | None, str]:
         """Counts in a separate pass how many rows were read and on how many `where`, a key or a sequence raises, with
@@ -283,8 +277,7 @@ class StagedPipeline:
 
     def with_reasons(self, rejected: DataFrame) -> DataFrame:
         """The rejected rows with `why`, a struct of reason and detail."""
-        expectation = self._unmet_reason()
-        decode = self._stages.decode
+        expectation, decode = self._unmet_reason(), self._stages.decode
         if decode is None:
             return rejected.selectExpr("*", f"{expectation} AS why")
         text = f"coalesce(value, {_utf8_text('value_binary')}) AS value"
@@ -297,10 +290,8 @@ class StagedPipeline:
     def _unmet_reason(self) -> str:
         """The reason for a row that failed an expectation, on which another expression raised, or that holds a time
         outside the years that a table can hold."""
-        failed_names = f"array_join({FAILED}, ', ')"
-        unmet = case(
-            [(_definition_raised(FAILED), reason(TRANSFORM_FAILED, failed_names))], reason("expectation", failed_names)
-        )
+        names = f"array_join({FAILED}, ', ')"
+        unmet = case([(_definition_raised(FAILED), reason(TRANSFORM_FAILED, names))], reason("expectation", names))
         if self._table.files is not None:
             column = f"substring(get({FAILED}, 0), {len(MARK) + 1})"
             outside = reason("out_of_range", f"concat({column}, {literal(f': {YEARS_DETAIL}')})")
@@ -310,13 +301,8 @@ class StagedPipeline:
             return unmet
         null_key = reason("null_key", literal(f"a key is null, or would be as a partition: {', '.join(merge.keys)}"))
         null_sequence = reason("null_sequence", literal(f"{merge.sequence} is null: it cannot be put in order"))
-        return case(
-            [
-                (f"array_contains({FAILED}, '{MERGE_KEY}')", null_key),
-                (f"array_contains({FAILED}, '{SEQUENCE}')", null_sequence),
-            ],
-            unmet,
-        )
+        conditions = {MERGE_KEY: null_key, SEQUENCE: null_sequence}
+        return case([(f"array_contains({FAILED}, '{name}')", why) for name, why in conditions.items()], unmet)
 
     def with_raw(self, batch: DataFrame, pins: Pins, rejected: DataFrame, *, few: bool = False) -> DataFrame:
         """Rows rejected after a transform as the records they came from, each record once whatever became of it."""
@@ -329,25 +315,17 @@ class StagedPipeline:
         coordinates fit into memory."""
         records = self._records(batch, pins)
         raw = raw_columns(self._table, records.columns)
-        originals = records.selectExpr(
-            *(f"CAST({raw.get(n, 'NULL')} AS {data_type}) AS {n}" for n, data_type in RAW.items()), SOURCE
-        )
+        originals = records.selectExpr(*raw_projection(raw), SOURCE)
         failed = F.array_distinct(F.flatten(F.collect_list(FAILED))).alias(FAILED)
         failures = rows.groupBy(SOURCE).agg(failed)
         return originals.join(F.broadcast(failures) if few else failures, SOURCE).select(*RAW, SOURCE, FAILED)
 
-    def set_aside(self, batch: DataFrame, pins: Pins, detail: Callable[[DataFrame], Column]) -> DataFrame:
-        """Records on which an expression raised, in the form of `explained`. `detail` says what it raised; the batch
+    def set_aside(self, batch: DataFrame, pins: Pins, detail: Column) -> DataFrame:
+        """Records on which an expression raised, in the form of `as_rejected`. `detail` says what it raised; the batch
         may have a column DETAIL for that."""
         records = self._records(batch, pins)
         raw = raw_columns(self._table, [name for name in records.columns if name != DETAIL])
-        detailed = records.withColumn(DETAIL, detail(records))
-        return detailed.selectExpr(
-            *(f"CAST({raw.get(n, 'NULL')} AS {data_type}) AS {n}" for n, data_type in RAW.items()),
-            SOURCE,
-            f"{NOTHING_FAILED} AS {FAILED}",
-            f"{reason(TRANSFORM_FAILED, DETAIL)} AS why",
-        )
+        return as_rejected(records.withColumn(DETAIL, detail), raw, SOURCE, reason(TRANSFORM_FAILED, DETAIL))
 
     def _raising_where(self, batch: DataFrame) -> str | None:
         """`from.where` if it could raise on a row, else None."""
@@ -390,8 +368,17 @@ class StagedPipeline:
             outside = outside_years(records.schema) if table.files is not None else {}
             if outside:  # files have no `where`
                 bad, faults = f"({' OR '.join(outside.values())})", marks(outside)
-            conditions = {"bad": bad, "place": place, "faults": faults, "end": end}
-            return classify(records, columns, expectations, **conditions, reject=make_reject, size=size)
+            return classify(
+                records,
+                columns,
+                expectations,
+                bad=bad,
+                place=place,
+                faults=faults,
+                end=end,
+                reject=make_reject,
+                size=size,
+            )
         decoded, _ = self._decode_records(records, raw)
         keep = [name for name in stages.decode.keep if name != SOURCE]
         columns = [*(name for name, _ in decoded.columns), *keep, SOURCE]
@@ -405,9 +392,18 @@ class StagedPipeline:
             *(f"{value} AS `__raw_{name}`" for name, value in raw.items() if value != "NULL"),
         )
         raw_values = {name: f"`__raw_{name}`" for name, value in raw.items() if value != "NULL"}
-        make_reject, size = partial(reject, raw_values, SOURCE), size_of(raw_values)
-        conditions = {"bad": BAD, "gone": PRE_DROPPED, "place": place, "faults": faults, "end": end}
-        return classify(frame, columns, expectations, **conditions, reject=make_reject, size=size)
+        return classify(
+            frame,
+            columns,
+            expectations,
+            bad=BAD,
+            gone=PRE_DROPPED,
+            place=place,
+            faults=faults,
+            end=end,
+            reject=partial(reject, raw_values, SOURCE),
+            size=size_of(raw_values),
+        )
 
     def with_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
         """The good records with a field that the schema does not name, even without a value: `unknown`, the first such
@@ -443,9 +439,8 @@ class StagedPipeline:
             decode, binary = replace(decode, column=_TEXT), decode_plan.column
         elif rules.payload == "bytes" and not as_bytes:
             columns = [decode.column, *([binary] if binary is not None else [])]
-            records = records.withColumn(
-                _TEXT, F.expr(f"coalesce({', '.join(f'CAST({quote(name)} AS BINARY)' for name in columns)})")
-            )
+            payloads = ", ".join(f"CAST({quote(name)} AS BINARY)" for name in columns)
+            records = records.withColumn(_TEXT, F.expr(f"coalesce({payloads})"))
             decode, binary = replace(decode, column=_TEXT), None
         if rules.key:
             key = f"coalesce(CAST({raw.get('key', 'NULL')} AS STRING), {_utf8_text(raw.get('key_binary', 'NULL'))})"
@@ -458,15 +453,17 @@ class StagedPipeline:
         values = ", ".join(quote(name) for name in rows.columns if name != SOURCE)
         source = SOURCE if has_source else _NO_SOURCE[self._table.input.origin]
         raw = {"value": f"to_json(struct({values}))"}
-        make_reject = partial(reject, raw, source)
-        place = f"to_json({SOURCE})" if has_source else "'an unknown place'"
         expectations = _with_time(self._stages.expect, pins)
-        conditions = {
-            "bad": "false",
-            "place": place,
-            "end": _raise_if(raises(expectations, _DEFINITION_EXPRESSIONS)) if strict else "false",
-        }
-        return classify(rows, rows.columns, expectations, **conditions, reject=make_reject, size=size_of(raw))
+        return classify(
+            rows,
+            rows.columns,
+            expectations,
+            bad="false",
+            place=f"to_json({SOURCE})" if has_source else "'an unknown place'",
+            end=_raise_if(raises(expectations, _DEFINITION_EXPRESSIONS)) if strict else "false",
+            reject=partial(reject, raw, source),
+            size=size_of(raw),
+        )
 
     def _require_source(self, rows: DataFrame) -> DataFrame:
         if SOURCE in rows.columns or not self._table.write.source:
@@ -486,17 +483,13 @@ class StagedPipeline:
 
 
 def _with_time(expectations: Sequence[ExpectationPlan], pins: Pins) -> list[ExpectationPlan]:
-    return [
-        replace(expectation, check=with_batch_time(expectation.check, pins.time_ms)) for expectation in expectations
-    ]
+    return [replace(each, check=with_batch_time(each.check, pins.time_ms)) for each in expectations]
 
 
 def _definition_raised(failed: str) -> str:
     """The condition that the first entry in a row's failures is a raise of one of _DEFINITION_EXPRESSIONS."""
-    conditions = " OR ".join(
-        f"startswith(get({failed}, 0), {literal(f'{name}{RAISED}')})" for name in _DEFINITION_EXPRESSIONS
-    )
-    return f"coalesce({conditions}, false)"
+    conditions = [f"startswith(get({failed}, 0), {literal(f'{name}{RAISED}')})" for name in _DEFINITION_EXPRESSIONS]
+    return f"coalesce({' OR '.join(conditions)}, false)"
 
 
 def _raise_if(raised: str) -> str:

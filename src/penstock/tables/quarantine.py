@@ -81,9 +81,7 @@ class CompanionLog:
 
     def has(self, entry: Entry) -> bool:
         """Whether it holds rows of the entry's batch, or of a later one."""
-        assert self._head is not None
-        self._head = advance(self._head, self.log)
-        last = self._head.entry
+        last = self._advanced_head().entry
         if last.generation > entry.generation:  # the table was restored to an older state, and this one was not
             return any(_is_entry_of(commit.entry, entry) for commit in self.log.backwards())
         return last.key >= entry.key
@@ -94,24 +92,18 @@ class CompanionLog:
 
     def drop(self, condition: str, entry: Entry) -> None:
         """Removes rows in one commit that carries the entry; for a fill it commits even if there are no rows."""
-        companion_entry = self.commit(
-            entry, lambda session: DeltaTable.forPath(session, self._location.uri).delete(condition)
-        )
+        companion_entry = self.commit(entry, lambda session: DeltaTable.forPath(session, self.uri).delete(condition))
         assert self._head is not None
         if companion_entry.kind == "fill" and confirm(self._head, self.log, companion_entry) is None:
-            append_entry(self._spark, self._location.uri, companion_entry)
+            append_entry(self._spark, self.uri, companion_entry)
             must_confirm(self._head, self.log, companion_entry)
-        self._head = advance(self._head, self.log)
+        self._advanced_head()
 
     def commit(self, entry: Entry, write: Callable[[SparkSession], object]) -> Entry:
         """Calls `write` with a session whose commit carries the entry in this table's form, and returns that entry."""
-        assert self._head is not None
-        self._head = advance(self._head, self.log)
+        head = self._advanced_head()
         companion_entry = entry.with_new_id(
-            table=self._location.table,
-            ledger=self._head.entry.ledger,
-            counts=self._head.counts,
-            seen=self._head.version,
+            table=self._location.table, ledger=head.entry.ledger, counts=head.counts, seen=head.version
         )
         session = self._spark.newSession()
         with commit_metadata(session, companion_entry, idempotent=False):
@@ -121,22 +113,25 @@ class CompanionLog:
     @property
     def last_filled_generation(self) -> int:
         """The generation of the table's last fill that this one followed."""
-        assert self._head is not None
-        self._head = advance(self._head, self.log)
-        entry = self._head.entry
+        entry = self._advanced_head().entry
         return entry.generation if entry.kind in REPLACING_KINDS else (entry.filled or (0, 0))[0]
 
     def _companion_entry(self, entry: Entry, kind: Kind = "batch") -> Entry:
         """The entry of a batch of the main table in the form that this table's commit carries."""
-        assert self._head is not None
-        self._head = advance(self._head, self.log)
+        head = self._advanced_head()
         return entry.with_new_id(
             kind=kind,
             table=self._location.table,
-            ledger=self._head.entry.ledger,
-            counts=Counts(self._head.commit.rows, self._head.counts.total),
-            seen=self._head.version,
+            ledger=head.entry.ledger,
+            counts=Counts(head.commit.rows, head.counts.total),
+            seen=head.version,
         )
+
+    def _advanced_head(self) -> LedgerHead:
+        """The end of its ledger now; the table exists."""
+        assert self._head is not None
+        self._head = advance(self._head, self.log)
+        return self._head
 
 
 class Quarantine(CompanionLog):
@@ -189,9 +184,8 @@ class Quarantine(CompanionLog):
             "about.definition AS definition",
         )
         already_in_log = self._head.entry.key >= companion_entry.key
-        append(
-            rows.coalesce(files), self._location.uri, companion_entry, idempotent=self._idempotent, more=already_in_log
-        )
+        rows = rows.coalesce(files)
+        append(rows, self.uri, companion_entry, idempotent=self._idempotent, more=already_in_log)
         if self._idempotent:
             must_confirm(self._head, self.log, companion_entry)
         version_before, self._head = self._head.version, advance(self._head, self.log)

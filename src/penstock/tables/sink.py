@@ -16,7 +16,7 @@ from penstock.ledger.writer import BatchProcessor
 from penstock.sinks.base import AMBIGUOUS_KEY, DELETED, NULL_KEY, REJECTION
 from penstock.sources.columns import SOURCE, VERSION
 from penstock.spark.sql_text import literal
-from penstock.tables.expectations import FAILED, NOTHING_FAILED, RAW
+from penstock.tables.expectations import as_rejected
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,9 +69,7 @@ class RejectedChanges:
 
     def _as_rejected(self, rows: DataFrame, why: str) -> DataFrame:
         values = {"key": self._shape.key, "value": self._shape.value}
-        columns = [f"CAST({values.get(name, 'NULL')} AS {data_type}) AS {name}" for name, data_type in RAW.items()]
-        place = f"named_struct('version', {VERSION}, 'deleted', {DELETED}) AS {SOURCE}"
-        return rows.selectExpr(*columns, place, f"{NOTHING_FAILED} AS {FAILED}", f"{why} AS why")
+        return as_rejected(rows, values, f"named_struct('version', {VERSION}, 'deleted', {DELETED})", why)
 
 
 def _refused_frame(spark: SparkSession, refused: Sequence[Refused]) -> DataFrame:
@@ -92,28 +90,14 @@ def _drop_recorded(rows: DataFrame, recorded: DataFrame) -> DataFrame:
 # gets records again under the same ids.
 
 
-SENT_ROWS_SCHEMA = (
-    StructType()
-    .add("generation", "long")
-    .add("batch", "long")
-    .add("topic", "string")
-    .add("sent", "long")
-    .add("sent_at", "timestamp")
-)
-SENT_CHANGES_SCHEMA = (
-    StructType()
-    .add("generation", "long")
-    .add("batch", "long")
-    .add("target", "string")
-    .add("sent", "long")
-    .add("rejected", "long")
-    .add("sent_at", "timestamp")
-)
-"""What a sink stores in the lake: one row per batch."""
-
-
 def sent_schema(sink: SinkPlan) -> StructType:
-    return SENT_CHANGES_SCHEMA if sink.follows_changes else SENT_ROWS_SCHEMA
+    """What a sink stores in the lake: one row per batch."""
+    schema = StructType().add("generation", "long").add("batch", "long")
+    if sink.follows_changes:
+        schema = schema.add("target", "string").add("sent", "long").add("rejected", "long")
+    else:
+        schema = schema.add("topic", "string").add("sent", "long")
+    return schema.add("sent_at", "timestamp")
 
 
 class SinkProcessor(BatchProcessor):

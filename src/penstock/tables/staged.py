@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ class IsolatedRecords:
     """Records of a batch on which an expression raised; the batch itself is passed without them."""
 
     rows: DataFrame
-    """In the form of `StagedPipeline.explained`."""
+    """In the form of `StagedPipeline.set_aside`."""
     count: int
 
 
@@ -87,10 +87,6 @@ class StagedProcessor(RowProcessor):
         self.strict = False
         """Whether `write` ends at the first row on which `where`, a key or a sequence raises."""
 
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
-
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         return PinnedInputs(self._lookups.newest())
 
@@ -99,19 +95,13 @@ class StagedProcessor(RowProcessor):
         self._result = self._run_stages(batch, entry, max_brought, strict=self.strict)
         rows = self._suppression.drop_suppressed(self._result.rows, count=True)
         if self._merging is not None:
-            isolated = self.isolated.count if self.isolated is not None else 0
-            self._merging.write(
-                rows, entry, write_target, files=files, rejects=partial(_count_rejected, self._result, isolated)
-            )
+            rejects = partial(_count_rejected, self._result, self._isolated_count)
+            self._merging.write(rows, entry, write_target, files=files, rejects=rejects)
             return
         if self._dedupe is not None:
             self._cached = with_row_numbers(rows).persist(StorageLevel.MEMORY_AND_DISK)
-            rows = drop_duplicates(
-                self._cached,
-                self._dedupe,
-                write_target.existing_rows(rows.sparkSession),
-                many=write_target.replaces_all,
-            )
+            existing = write_target.existing_rows(rows.sparkSession)
+            rows = drop_duplicates(self._cached, self._dedupe, existing, many=write_target.replaces_all)
         write_target.append(coalesce_files(rows, files), entry)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
@@ -122,19 +112,17 @@ class StagedProcessor(RowProcessor):
         if result is None or stage_counts is None:
             return self._complete_written(batch, entry, rows)
         row_counts = self._row_counts(stage_counts, entry, rows)
-        isolated = self.isolated.count if self.isolated is not None else 0
         if row_counts[REJECTED] and self._quarantine is not None:
             files = 1 + row_counts[REJECTED] // MOST_IN_FILE
-            added = row_counts[REJECTED] - isolated
-            all_brought = True
-            if added:
-                rejected, all_brought = self._rejected_rows(batch, entry, result, stage_counts)
+            all_collected = True
+            if row_counts[REJECTED] > self._isolated_count:
+                rejected, all_collected = self._rejected_rows(batch, entry, result, stage_counts)
                 explained = self._with_isolated(self._stages.with_reasons(rejected))
             else:
                 assert self.isolated is not None
                 explained = self.isolated.rows
             # If the batch is read again, all cores read it; the few rows left are then combined into few files.
-            self._quarantine.add(explained if all_brought else explained.repartition(files), entry, files=files)
+            self._quarantine.add(explained if all_collected else explained.repartition(files), entry, files=files)
             row_counts = _without_forgotten(row_counts, self._quarantine)
         return row_counts
 
@@ -150,12 +138,16 @@ class StagedProcessor(RowProcessor):
         """Whether the table shows which records it contains."""
         return self._table.write.source and self._table.input.stable and self._merging is None
 
-    def set_aside(self, batch: DataFrame, entry: Entry, detail: Callable[[DataFrame], Column]) -> DataFrame:
+    def set_aside(self, batch: DataFrame, entry: Entry, detail: Column) -> DataFrame:
         return self._stages.set_aside(batch, entry.pins, detail)
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
         assert self._result is not None
         return self._with_isolated(self._explained(batch, entry, self._result))
+
+    @property
+    def _isolated_count(self) -> int:
+        return self.isolated.count if self.isolated is not None else 0
 
     def _with_isolated(self, explained: DataFrame) -> DataFrame:
         return explained if self.isolated is None else explained.unionByName(self.isolated.rows)
@@ -201,17 +193,17 @@ class StagedProcessor(RowProcessor):
         self, batch: DataFrame, entry: Entry, result: PipelineResult, stage_counts: Sequence[StageCounts]
     ) -> tuple[DataFrame, bool]:
         """The rejected rows, and whether the write collected all of them; if not, the batch is read again."""
-        parts, all_brought = [], True
+        parts, all_collected = [], True
         for stage, (classified, counts) in enumerate(zip(result.classified, stage_counts, strict=True)):
             if counts[expectations.REJECTED]:
                 rows = classified.rejected_rows()
                 if counts[expectations.COLLECTED].size() == counts[expectations.REJECTED]:
                     rows = local_rows(batch.sparkSession, counts[expectations.COLLECTED], rows.schema)
                 else:
-                    all_brought = False
+                    all_collected = False
                 few = counts[expectations.REJECTED] <= MOST_IN_FILE
                 parts.append(self._stages.with_raw(batch, entry.pins, rows, few=few) if stage else rows)
-        return reduce(DataFrame.unionByName, parts), all_brought
+        return reduce(DataFrame.unionByName, parts), all_collected
 
     def _complete_written(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
         """Completes a batch by reading it again: its good rows are in the table, everything else about it is lost."""
@@ -225,11 +217,9 @@ class StagedProcessor(RowProcessor):
                 explained = self._rows_not_in_table(batch, entry, result, explained)
             self._quarantine.add(explained, entry)
         self._suppression.count(result.rows)
-        return (
-            {}
-            if definition_changed
-            else self._row_counts([classified.count() for classified in result.classified], entry, rows)
-        )
+        if definition_changed:
+            return {}
+        return self._row_counts([classified.count() for classified in result.classified], entry, rows)
 
     def _row_counts(self, stage_counts: Sequence[StageCounts], entry: Entry, rows: int) -> dict[str, int]:
         row_counts = _row_counts(stage_counts, rows)
@@ -284,16 +274,13 @@ def _definition_changed_error(entry: Entry) -> Terminal:
 def _row_counts(stage_counts: Sequence[StageCounts], rows: int) -> dict[str, int]:
     """The row counts of a batch with `rows` written; other rows that met every expectation count as duplicates."""
     first, last = stage_counts[0], stage_counts[-1]
-    rejected, dropped = (
-        sum(int(stage[name]) for stage in stage_counts) for name in (expectations.REJECTED, expectations.DROPPED)
-    )
     passed_on = int(first[expectations.READ] - first[expectations.REJECTED] - first[expectations.DROPPED])
     counts = {
         BATCHES: 1,
         READ: int(first[expectations.READ]),
         RESHAPED: int(last[expectations.READ]) - passed_on if len(stage_counts) > 1 else 0,
-        REJECTED: rejected,
-        DROPPED: dropped,
+        REJECTED: sum(int(stage[expectations.REJECTED]) for stage in stage_counts),
+        DROPPED: sum(int(stage[expectations.DROPPED]) for stage in stage_counts),
         **{
             UNMET + name.removeprefix(expectations.UNMET): int(count)
             for stage in stage_counts

@@ -11,18 +11,18 @@ from penstock.errors import Terminal
 from penstock.ledger.checkpoint import start_over_hint
 from penstock.ledger.position import parse_version
 from penstock.ledger.source import Start, stream_subscription
-from penstock.ledger.writer import BatchProcessor
 from penstock.plan.stages import TransformPlan
 from penstock.sources.delta import DeltaReader
+from penstock.sources.registry import SourceContext, source_kind
 from penstock.spark.jvm import java_frame
-from penstock.tables.suppression import Suppression
+from penstock.tables.suppression import Suppression, TableProcessor
 from penstock.tables.transform import load_transform
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.ledger.entry import Entry, RowCounts
-    from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest
+    from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest, Source
     from penstock.ledger.write_target import WriteTarget
     from penstock.plan.model import StreamPlan, TablePlan
     from penstock.storage.stores import Store
@@ -101,17 +101,13 @@ class StreamReader:
         list when the stream begins are left out of the inputs; those added later, of the function's result.
         """
         self._suppression.read_list()
-        options = {name: {"startingVersion": version} for name, version in self._starting_versions.items()}
-        first, *rest = (
-            (
-                name,
-                self._suppression.drop_matching(
-                    reader.stream(spark, {INPUT: name, **options.get(name, {})}), self._holds[name]
-                ),
-            )
-            for name, reader in self._readers.items()
-        )
-        rows = self._function(first[1], dict(rest), 0)
+        inputs: dict[str, DataFrame] = {}
+        for name, reader in self._readers.items():
+            version = self._starting_versions.get(name)
+            options = {INPUT: name, **({"startingVersion": version} if version is not None else {})}
+            inputs[name] = self._suppression.drop_matching(reader.stream(spark, options), self._holds[name])
+        first = inputs.pop(next(iter(inputs)))
+        rows = self._function(first, inputs, 0)
         if not rows.isStreaming:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return rows
@@ -152,16 +148,27 @@ def _describe_subscription(subscription: Mapping[str, Any]) -> str:
     return ", then ".join(str(tables.get(name, name)) for name in subscription.get("order", ())) or "another source"
 
 
+class Sources:
+    """The sources of a run's tables: each by its kind, or with the function of a table with `stream`."""
+
+    def __init__(self, open_store: Callable[[str], Store], spark: SparkSession | None = None) -> None:
+        """`spark` lists files, and finds out what the function of a table with `stream` reads."""
+        self._context = SourceContext(open_store, spark)
+
+    def open(self, table: TablePlan) -> Source:
+        """The table's source, opened at each start of the table: it queries the outside system again each time."""
+        context = self._context
+        if table.stream is not None:
+            return StreamReader(context.spark, table, context.open_store)
+        return source_kind(table.source.kind).open(table, context)
+
+
 # Writing a table with `stream`: the output of Spark's own streaming operators, as it is.
 
 
-class StreamProcessor(BatchProcessor):
+class StreamProcessor(TableProcessor):
     def __init__(self, plan: StreamPlan, suppression: Suppression) -> None:
         self._overwrites, self._suppression = plan.output == "complete", suppression
-
-    @property
-    def suppression_changed(self) -> bool:
-        return self._suppression.has_new_orders
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         """Writes one task per partition of the state, so `files` is ignored."""

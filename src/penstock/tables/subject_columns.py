@@ -1,9 +1,13 @@
-"""Which rows belong to a data subject: a condition over the columns that the project declares."""
+"""Which rows belong to a data subject: a condition over the columns that the project declares, and the orders.
+
+The hashes are compared in the JVM, jar_data/java/penstock/forget, so that neither a name nor the key appears in a
+plan's text. A payload that is not JSON has no paths: it is searched for the name as a separate word.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -28,14 +32,9 @@ if TYPE_CHECKING:
     from penstock.plan.subjects import SubjectColumnPlan, Subjects
     from penstock.tables.suppression_list import ForgetOrder
 
-# The rows of a data subject: a condition over a table's rows, built from the columns that hold names and the orders.
-#
-# The hashes are compared in the JVM, jar_data/java/penstock/forget, so that neither a name nor the key appears in a
-# plan's text. A payload that is not JSON has no paths: it is searched for the name as a separate word.
-
-
 PAYLOAD = ("key", "key_binary", "value", "value_binary")
 """The content of a record, by the canonical names of its columns: all of it is removed."""
+_MARK = "__forgotten"
 _STEP = re.compile(r"\.([^.\[\]'\"\s*]+)|\['([^']+)'\]|\[(\d+|\*)\]")
 _HINT = "let Penstock make the session, or put {jar} onto the driver's class path: spark.driver.extraClassPath"
 
@@ -89,14 +88,11 @@ def redact(rows: DataFrame, columns: Mapping[str, str], condition: Column) -> Da
     )
 
 
-_MARK = "__forgotten"
-
-
 def _subject_condition(
     rows: DataFrame,
     place: SubjectColumnPlan,
     subject: str,
-    orders: Iterable[ForgetOrder],
+    orders: Sequence[ForgetOrder],
     key: bytes,
     table: str,
     *,
@@ -112,15 +108,11 @@ def _subject_condition(
             hint="correct it under `subjects`: a column of the table, or of the records that it decodes",
         )
     value = F.col(".".join(quote(step) for step in place.column.split(".")))
-    if isinstance(data_type, ArrayType):
-        return F.coalesce(
-            F.exists(
-                value,
-                lambda element: _value_condition(rows, element, data_type.elementType, place, subject, orders, key),
-            ),
-            F.lit(False),
-        )
-    return _value_condition(rows, value, data_type, place, subject, orders, key)
+    if not isinstance(data_type, ArrayType):
+        return _value_condition(rows, value, data_type, place, subject, orders, key)
+    inner = data_type.elementType
+    holds = F.exists(value, lambda element: _value_condition(rows, element, inner, place, subject, orders, key))
+    return F.coalesce(holds, F.lit(False))
 
 
 def _value_condition(
@@ -129,7 +121,7 @@ def _value_condition(
     data_type: DataType,
     place: SubjectColumnPlan,
     subject: str,
-    orders: Iterable[ForgetOrder],
+    orders: Sequence[ForgetOrder],
     key: bytes,
 ) -> Column:
     value_kind = (
@@ -137,7 +129,6 @@ def _value_condition(
     )
     if value_kind != "bytes" and not isinstance(data_type, StringType):
         value = value.cast("string")
-    orders = tuple(orders)
     jvm_column = _subject_class(rows).named(
         java_column(value),
         value_kind,

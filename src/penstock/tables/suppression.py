@@ -8,7 +8,6 @@ folder, and not even that if the table declares no subjects.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from penstock.ledger.write_target import WriteTarget
     from penstock.ledger.writer import PinnedInputs
     from penstock.plan.model import TablePlan
-    from penstock.plan.subjects import Subjects
     from penstock.storage.stores import Store
 
 _MARK, _COUNT = "__forgotten", "forgotten"
@@ -70,12 +68,11 @@ class Suppression:
 
     def condition(self, rows: DataFrame, holds: SubjectHoldings) -> Column | None:
         """The same for rows with other places. Deletes pass, so that copies lose the row as well."""
-        subject_match = self._current_match()
-        condition = (
-            rows_of(rows, holds.subjects, subject_match, self._table.name, partly=True)
-            if subject_match is not None
-            else None
-        )
+        if not self._is_read:
+            self.read_list()
+        if self._match is None:
+            return None
+        condition = rows_of(rows, holds.subjects, self._match, self._table.name, partly=True)
         if condition is None:
             return None
         if holds.headers is not None and holds.headers in rows.columns:
@@ -87,7 +84,7 @@ class Suppression:
         return rows if condition is None else rows.where(~condition)
 
     def drop_suppressed_input(self, rows: DataFrame) -> DataFrame:
-        """Rows read again from the table's source, without those to leave out."""
+        """Rows of the table's source, without those to leave out."""
         return self.drop_matching(rows, subjects_in_input(self._table))
 
     def drop_suppressed(self, rows: DataFrame, *, count: bool = False) -> DataFrame:
@@ -104,12 +101,12 @@ class Suppression:
         return marked.where(~F.col(_MARK)).drop(_MARK)
 
     def left_out_count(self) -> int | None:
-        """How many rows `own` left out, known after the write; None if unknown."""
+        """How many rows `drop_suppressed` left out, known after the write; None if unknown."""
         counts = self._own_metrics.result() if self._own_metrics is not None else {_COUNT: self._count}
         return None if counts is None else int(counts[_COUNT])
 
     def count(self, rows: DataFrame) -> None:
-        """Counts what `own` would have left out, for rows that are in the table already."""
+        """Counts what `drop_suppressed` would have left out, for rows that are in the table already."""
         condition = self.condition(rows, SubjectHoldings(self._table.subjects))
         self._own_metrics, self._count = None, 0 if condition is None else rows.where(condition).count()
 
@@ -117,34 +114,35 @@ class Suppression:
         """The condition for rows to leave out of those on their way to quarantine; None if there are none."""
         return self.condition(rows, SubjectHoldings(subjects_in_quarantine(self._table)))
 
-    def _current_match(self) -> SubjectOrders | None:
-        if not self._is_read:
-            self.read_list()
-        return self._match
-
     def _read_list(self) -> SubjectOrders | None:
-        orders = self._list.orders(self._subjects) if self._list is not None else ()
-        assert self._list is not None or not orders
-        return SubjectOrders(self._list.key, orders) if self._list is not None and orders else None
+        if self._list is None:
+            return None
+        orders = self._list.orders(self._subjects)
+        return SubjectOrders(self._list.key, orders) if orders else None
 
 
 def _subjects(table: TablePlan) -> frozenset[str]:
-    return frozenset(subject for subjects in _all_subjects(table) for subject in subjects)
-
-
-def _all_subjects(table: TablePlan) -> Iterator[Subjects]:
-    yield table.subjects
-    yield subjects_in_input(table).subjects
-    for lookup in table.stages.lookups if table.stages is not None else ():
-        yield lookup.holds.subjects
-    for source in table.stream.inputs.values() if table.stream is not None else ():
-        yield source.holds.subjects
+    lookups = table.stages.lookups if table.stages is not None else ()
+    inputs = table.stream.inputs.values() if table.stream is not None else ()
+    return frozenset(table.subjects).union(
+        subjects_in_input(table).subjects, *(other.holds.subjects for other in (*lookups, *inputs))
+    )
 
 
 _READ_MARK, _READ_COUNT = "__left_out", "left_out"
 
 
-class RowProcessor(BatchProcessor):
+class TableProcessor(BatchProcessor):
+    """A processor that reads the suppression list itself."""
+
+    _suppression: Suppression
+
+    @property
+    def suppression_changed(self) -> bool:
+        return self._suppression.has_new_orders
+
+
+class RowProcessor(TableProcessor):
     """A processor that makes and rejects rows one by one, so that failing records can be found."""
 
     @abstractmethod
@@ -180,16 +178,16 @@ class SuppressingProcessor(BatchProcessor):
 
     def pin(self, batch: DataFrame, last: Pins, after: tuple[str, ...]) -> PinnedInputs:
         self._suppression.read_list()
-        return self._inner.pin(self._without_forgotten(batch), last, after)
+        return self._inner.pin(self._suppression.drop_suppressed_input(batch), last, after)
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
         condition = self._suppression.input_condition(batch)
-        self._inner.write(
-            batch if condition is None else self._count_left_out(batch, condition), entry, write_target, files=files
-        )
+        rows = batch if condition is None else self._count_left_out(batch, condition)
+        self._inner.write(rows, entry, write_target, files=files)
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:
-        row_counts = self._inner.complete(self._without_forgotten(batch), entry, rows=rows, written=written)
+        remaining = self._suppression.drop_suppressed_input(batch)
+        row_counts = self._inner.complete(remaining, entry, rows=rows, written=written)
         return self._with_forgotten(row_counts, batch) if row_counts else row_counts
 
     def release(self) -> None:
@@ -197,16 +195,11 @@ class SuppressingProcessor(BatchProcessor):
         self._suppression.release()
         self._read_metrics = None
 
-    def _without_forgotten(self, batch: DataFrame) -> DataFrame:
-        condition = self._suppression.input_condition(batch)
-        return batch if condition is None else batch.where(~condition)
-
     def _count_left_out(self, batch: DataFrame, condition: Column) -> DataFrame:
         """The batch without the rows to leave out, which are counted in the pass that writes the others."""
         self._read_metrics = BatchMetrics()
-        marked = self._read_metrics.on(
-            batch.withColumn(_READ_MARK, condition), F.count_if(F.col(_READ_MARK)).alias(_READ_COUNT)
-        )
+        count = F.count_if(F.col(_READ_MARK)).alias(_READ_COUNT)
+        marked = self._read_metrics.on(batch.withColumn(_READ_MARK, condition), count)
         return marked.where(~F.col(_READ_MARK)).drop(_READ_MARK)
 
     def _with_forgotten(self, row_counts: RowCounts, batch: DataFrame) -> RowCounts:
@@ -238,18 +231,18 @@ class SuppressingRows(SuppressingProcessor, RowProcessor):
         self._rows = inner
 
     def rejected(self, batch: DataFrame, entry: Entry) -> DataFrame:
-        rows = self._rows.rejected(self._without_forgotten(batch), entry)
+        rows = self._rows.rejected(self._suppression.drop_suppressed_input(batch), entry)
         condition = self._suppression.quarantine_condition(rows)
         return rows if condition is None else rows.where(~condition)
 
     def probe(self, batch: DataFrame, entry: Entry) -> None:
-        self._rows.probe(self._without_forgotten(batch), entry)
+        self._rows.probe(self._suppression.drop_suppressed_input(batch), entry)
 
     def raising(self, batch: DataFrame, entry: Entry) -> tuple[int, int, Row | None, str]:
-        return self._rows.raising(self._without_forgotten(batch), entry)
+        return self._rows.raising(self._suppression.drop_suppressed_input(batch), entry)
 
     def inspect(self, batch: DataFrame, entry: Entry) -> None:
-        self._rows.inspect(self._without_forgotten(batch), entry)
+        self._rows.inspect(self._suppression.drop_suppressed_input(batch), entry)
 
     def counted(self, batch: DataFrame, entry: Entry, rows: int) -> RowCounts:
         return self._with_forgotten(self._rows.counted(batch, entry, rows), batch)

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.plan.subjects import ForgetPlan
     from penstock.storage.stores import Store
 
-# An order to forget a person, identified by a keyed hash. The name itself is not stored.
-
-
 FORMAT = 1
 _LARGEST_EXPONENT = 400
 """Numbers with a larger exponent are not written out but stay as they are, or one record could fill the memory."""
@@ -32,6 +29,8 @@ _LARGEST_EXPONENT = 400
 
 @dataclass(frozen=True)
 class ForgetOrder:
+    """An order to forget a person, identified by a keyed hash."""
+
     subject: str
     """The kind of name as the project calls it, for example customer."""
     hash: str
@@ -141,10 +140,8 @@ class SuppressionList:
             self._require_same_key(order)
             self._known[name] = order
         subject_set = None if subjects is None else set(subjects)
-        matching = (
-            candidate for candidate in self._known.values() if subject_set is None or candidate.subject in subject_set
-        )
-        return tuple(sorted(matching, key=lambda candidate: (candidate.time_ms, candidate.id)))
+        matching = (known for known in self._known.values() if subject_set is None or known.subject in subject_set)
+        return tuple(sorted(matching, key=lambda known: (known.time_ms, known.id)))
 
     @property
     def key(self) -> bytes:

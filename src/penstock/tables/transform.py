@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.ledger.entry import Pins
     from penstock.plan.model import TablePlan
-    from penstock.plan.stages import TransformPlan
+    from penstock.plan.stages import Lookup, TransformPlan
     from penstock.storage.stores import Store
 
 # The time of a batch in the user's SQL: a batch that runs again must check its rows against the same time.
@@ -180,45 +180,32 @@ def _user_line(error: BaseException, file: Path) -> str:
 
 class Lookups:
     def __init__(self, table: TablePlan, store: Store) -> None:
-        self._table = table.name
-        self._uris = {lookup.name: lookup.uri for lookup in table.stages.lookups} if table.stages else {}
-        self._tables = {lookup.name: lookup.table for lookup in table.stages.lookups} if table.stages else {}
-        self._merged = {lookup.name for lookup in table.stages.lookups if lookup.merged} if table.stages else set()
-        self._holds = (
-            {lookup.name: lookup.holds for lookup in table.stages.lookups if lookup.holds.subjects}
-            if table.stages
-            else {}
-        )
+        self._table, self._store = table.name, store
+        self._lookups = table.stages.lookups if table.stages is not None else ()
         self._suppression = Suppression(table, store)
-        self._logs = {name: DeltaLog(store, uri, name) for name, uri in self._uris.items()}
 
     def newest(self) -> dict[str, int]:
         """The newest version of each lookup table. Transient while one is missing."""
         newest_versions: dict[str, int] = {}
-        for name, log in self._logs.items():
-            versions = log.versions()
+        for lookup in self._lookups:
+            versions = DeltaLog(self._store, lookup.uri, lookup.name).versions()
             if not versions:
                 raise Transient(
-                    f"the lookup {name} does not exist yet: {self._uris[name]}",
+                    f"the lookup {lookup.name} does not exist yet: {lookup.uri}",
                     where=self._table,
-                    hint=self._fill_hint(name),
+                    hint=f"fill it first: `penstock run {lookup.table} --once`"
+                    if lookup.table
+                    else "make it, or correct the path in `lookups`",
                 )
-            newest_versions[name] = versions[-1]
+            newest_versions[lookup.name] = versions[-1]
         return newest_versions
 
-    def _fill_hint(self, name: str) -> str:
-        table = self._tables[name]
-        return f"fill it first: `penstock run {table} --once`" if table else "make it, or correct the path in `lookups`"
-
     def read(self, spark: SparkSession, pins: Pins) -> dict[str, DataFrame]:
-        frames = {
-            name: spark.read.format("delta").option("versionAsOf", pins.lookups[name]).load(uri)
-            for name, uri in self._uris.items()
-        }
-        if self._holds:
+        if any(lookup.holds.subjects for lookup in self._lookups):
             self._suppression.read_list()
-        return {name: self._visible_rows(name, rows) for name, rows in frames.items()}
+        return {lookup.name: self._visible_rows(spark, lookup, pins) for lookup in self._lookups}
 
-    def _visible_rows(self, name: str, rows: DataFrame) -> DataFrame:
-        rows = without_tombstones(rows) if name in self._merged else rows
-        return self._suppression.drop_matching(rows, self._holds[name]) if name in self._holds else rows
+    def _visible_rows(self, spark: SparkSession, lookup: Lookup, pins: Pins) -> DataFrame:
+        rows = spark.read.format("delta").option("versionAsOf", pins.lookups[lookup.name]).load(lookup.uri)
+        rows = without_tombstones(rows) if lookup.merged else rows
+        return self._suppression.drop_matching(rows, lookup.holds) if lookup.holds.subjects else rows

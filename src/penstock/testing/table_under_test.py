@@ -20,11 +20,10 @@ from penstock.errors import UsageError
 from penstock.ledger.commit import append_entry
 from penstock.ledger.create import genesis
 from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.entry import Entry, Pins, RowCounts
+from penstock.ledger.entry import Entry, Pins
 from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.position import Version
 from penstock.ledger.row_counts import DROPPED, DUPLICATES, READ, UNMET
-from penstock.ledger.source import Move, Position, ReplayInput, ReplayRequest, Start
 from penstock.ledger.write_target import DeltaTableTarget as Into
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
@@ -41,7 +40,6 @@ from penstock.tables.kinds import TableKind, open_table, resolve_table
 
 if TYPE_CHECKING:
     from penstock.ledger.source import Source
-    from penstock.storage.stores import Store
 
 # The rows of a test, in the form in which the source of a table delivers them.
 
@@ -59,13 +57,13 @@ _DEFAULT_COORDINATES = {
 }
 
 
-def kafka_schema() -> StructType:
-    return cast(StructType, StructType.fromDDL(_KAFKA_COLUMNS))
+def parse_schema(ddl: str) -> StructType:
+    return cast(StructType, StructType.fromDDL(ddl))
 
 
 def records(spark: SparkSession, rows: Iterable[Mapping[str, Any]], topic: str, first: int) -> DataFrame:
     """Rows as Kafka records. `value` may be text, bytes, or a value to encode as JSON; missing columns get defaults."""
-    schema = kafka_schema()
+    schema = parse_schema(_KAFKA_COLUMNS)
     record_rows = []
     for number, row in enumerate(rows, start=first):
         _refuse_unknown_columns(row, schema.names)
@@ -129,12 +127,13 @@ def _refuse_unknown_columns(row: Mapping[str, Any], names: Sequence[str]) -> Non
 # The columns of the source of a table, from the definitions of the project only.
 
 
-_LINE_COLUMNS = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
+_FILE_COLUMNS = f"{FILE} STRING, {ROW} BIGINT"
+_LINE_COLUMNS = f"key STRING, value STRING, value_binary BINARY, {_FILE_COLUMNS}"
 Rows = Iterable[Mapping[str, Any]]
 
 
 class ColumnsOnlySource:
-    """A source of which only the columns are known; everything else raises NotImplementedError."""
+    """A source of which only the columns are known: enough to resolve a table, not to start it."""
 
     def __init__(self, columns: StructType) -> None:
         self._columns = columns
@@ -143,48 +142,25 @@ class ColumnsOnlySource:
     def stream(self, spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([], self._columns)
 
-    def start(self) -> Start:
-        raise NotImplementedError
-
-    def follow(self, entry: Entry) -> Move | None:
-        raise NotImplementedError
-
-    def refuse_lost(self, entry: Entry) -> None:
-        raise NotImplementedError
-
-    def ids(self, after: Position) -> Mapping[str, str]:
-        raise NotImplementedError
-
-    def replay_input(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
-        raise NotImplementedError
-
-    def size(self, before: Position, after: Position) -> int | None:
-        raise NotImplementedError
-
-    def remarks(self, before: Position, after: Position) -> Iterable[str]:
-        raise NotImplementedError
-
 
 def columns_of(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     if table.topics is not None:
-        return kafka_schema()
+        return parse_schema(_KAFKA_COLUMNS)
     if table.files is not None and table.files.by_line:
         if table.files.schema is None:
             raise UsageError(f"{table.name} infers its schema from its files", hint="write `schema` to test it")
-        return cast(StructType, StructType.fromDDL(_LINE_COLUMNS))
+        return parse_schema(_LINE_COLUMNS)
     if table.source.project_table is None:
         if "source" not in schemas:
             raise UsageError(
                 f"what columns has the source of {table.name}?", hint='give schemas={"source": "id BIGINT, …"}'
             )
-        return cast(StructType, StructType.fromDDL(f"{schemas['source']}, {FILE} STRING, {ROW} BIGINT"))
+        return parse_schema(f"{schemas['source']}, {_FILE_COLUMNS}")
     upstream = plan.table(table.source.project_table)
     assert upstream is not None
     schema = _table_shape(spark, plan, upstream, schemas)
     if table.input.coordinates == "file":
-        schema = StructType(
-            [*schema.fields, *cast(StructType, StructType.fromDDL(f"{FILE} STRING, {ROW} BIGINT")).fields]
-        )
+        schema = StructType([*schema.fields, *parse_schema(_FILE_COLUMNS).fields])
     return schema
 
 
@@ -209,7 +185,7 @@ def with_lookups(
 
 def _columns_of_lookup(spark: SparkSession, plan: Plan, lookup: Lookup, schemas: Mapping[str, str]) -> StructType:
     if lookup.name in schemas:
-        return cast(StructType, StructType.fromDDL(schemas[lookup.name]))
+        return parse_schema(schemas[lookup.name])
     table = plan.table(lookup.table) if lookup.table is not None else None
     if table is None:
         hint = f'give schemas={{"{lookup.name}": "id BIGINT, …"}}'
@@ -219,16 +195,14 @@ def _columns_of_lookup(spark: SparkSession, plan: Plan, lookup: Lookup, schemas:
 
 def _table_shape(spark: SparkSession, plan: Plan, table: TablePlan, schemas: Mapping[str, str]) -> StructType:
     """The schema of a table of the project."""
-    source = ColumnsOnlySource(columns_of(spark, plan, table, schemas))
-    return _look_at_kind(spark, with_lookups(spark, plan, table, {}, schemas), LocalStore(), source).schema
+    columns = columns_of(spark, plan, table, schemas)
+    return _look_at_kind(spark, with_lookups(spark, plan, table, {}, schemas), columns).schema
 
 
-def _look_at_kind(spark: SparkSession, table: TablePlan, store: Store, source: Source) -> TableKind:
+def _look_at_kind(spark: SparkSession, table: TablePlan, columns: StructType) -> TableKind:
     """The rows of a test replace lines of files, so a table over files is a staged table here."""
-    return resolve_table(spark, table, store, source, kind="staged" if table.files is not None else None)
-
-
-# The outcome of the rows that a test gave to a table.
+    source = cast("Source", ColumnsOnlySource(columns))
+    return resolve_table(spark, table, LocalStore(), source, kind="staged" if table.files is not None else None)
 
 
 Row = dict[str, Any]
@@ -236,6 +210,8 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
+    """What became of the rows that a test gave to a table."""
+
     written: list[Row]
     """Rows that this run added; for an aggregate, all rows that the table has now."""
     quarantined: list[Row]
@@ -245,20 +221,6 @@ class Outcome:
     read: int = 0
     unmet: Mapping[str, int] = field(default_factory=dict)
     """Per expectation, how many rows did not meet it."""
-
-
-def outcome(written: list[Row], quarantined: list[Row], row_counts: RowCounts) -> Outcome:
-    return Outcome(
-        written=written,
-        quarantined=quarantined,
-        dropped=row_counts.get(DROPPED, 0),
-        duplicates=row_counts.get(DUPLICATES, 0),
-        read=row_counts.get(READ, 0),
-        unmet={name.removeprefix(UNMET): number for name, number in row_counts.items() if name.startswith(UNMET)},
-    )
-
-
-# One table under test: the processor of a real run, on temporary Delta tables.
 
 
 TIME_MS = 1_767_225_600_000
@@ -293,11 +255,12 @@ class TableUnderTest:
     ) -> None:
         table_plan = plan.table(name)
         if table_plan is None:
-            raise UsageError(f"there is no table {name} in this project", hint=f"it has {_table_names(plan)}")
+            names = ", ".join(table.name for table in plan.tables)
+            raise UsageError(f"there is no table {name} in this project", hint=f"it has {names}")
         self._spark, self._plan, self._store = spark, plan, LocalStore()
         self._table = with_lookups(spark, plan, table_plan, lookups, schemas)
         self._columns = columns_of(spark, plan, self._table, schemas)
-        self._table_shape = _look_at_kind(spark, self._table, self._store, ColumnsOnlySource(self._columns))
+        self._table_shape = _look_at_kind(spark, self._table, self._columns)
         self._log = DeltaLog(self._store, self._table.uri, name)
         self._head = self._create()
         self._rows_given = 0
@@ -326,7 +289,14 @@ class TableUnderTest:
             row_counts = processor.complete(batch, entry, rows=self._head.commit.rows, written=True)
         finally:
             processor.release()
-        return outcome(self._rows_written(files_before), self._read_quarantine()[len(quarantined_before) :], row_counts)
+        return Outcome(
+            written=self._rows_written(files_before),
+            quarantined=self._read_quarantine()[len(quarantined_before) :],
+            dropped=row_counts.get(DROPPED, 0),
+            duplicates=row_counts.get(DUPLICATES, 0),
+            read=row_counts.get(READ, 0),
+            unmet={name.removeprefix(UNMET): number for name, number in row_counts.items() if name.startswith(UNMET)},
+        )
 
     def rows(self) -> list[Row]:
         """All rows that the table has now."""
@@ -361,11 +331,9 @@ class TableUnderTest:
         frame = table_rows(self._spark, rows, self._columns, first)
         frame.write.format("delta").mode("append").save(source.uri)
         newest = DeltaLog(self._store, source.uri, "source").versions()[-1]
-        batch = self._filtered(frame, source.where) if source.where is not None else frame
-        return batch, (str(Version("test", newest + 1)),)
-
-    def _filtered(self, rows: DataFrame, where: str) -> DataFrame:
-        return selected(rows, where) if self._table.isolates_where else rows.where(where)
+        if source.where is not None:
+            frame = selected(frame, source.where) if self._table.isolates_where else frame.where(source.where)
+        return frame, (str(Version("test", newest + 1)),)
 
     def _confirm_commit(self, entry: Entry) -> LedgerHead:
         head = read_head(self._log)
@@ -383,11 +351,9 @@ class TableUnderTest:
         if self._table.aggregate is not None:
             return _read_rows(table)
         new_files = [file for file in table.inputFiles() if file not in files_before]
-        return (
-            _read_rows(table.where(table["_metadata.file_path"].isin(new_files)), self._sort_columns)
-            if new_files
-            else []
-        )
+        if not new_files:
+            return []
+        return _read_rows(table.where(table["_metadata.file_path"].isin(new_files)), self._sort_columns)
 
     def _read_quarantine(self) -> list[Row]:
         quarantine = quarantine_of(self._table.name, self._table.uri)
@@ -402,10 +368,6 @@ def _read_rows(frame: DataFrame, order: Sequence[str] = ()) -> list[Row]:
         {name: value for name, value in row.asDict(recursive=True).items() if name != SOURCE}
         for row in ordered.collect()
     ]
-
-
-def _table_names(plan: Plan) -> str:
-    return ", ".join(table.name for table in plan.tables)
 
 
 _sessions: list[SparkSession] = []

@@ -1,4 +1,5 @@
-"""The table being verified, and the step shared by every kind of table: walking its ledger."""
+"""The table being verified, and the steps that several kinds of tables share: walking its ledger, asking Kafka about
+its position and its gaps."""
 
 from __future__ import annotations
 
@@ -7,16 +8,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.ledger.delta_log import DeltaLog
+from penstock.operations.broker import (
+    fetch_offsets,
+    merge_offsets,
+    missing_topics,
+    partition_lags,
+    position_problems,
+)
+from penstock.verify.coordinates import Spans
 from penstock.verify.data_files import count_problems, damaged_files
-from penstock.verify.ledger_walk import read_chain
+from penstock.verify.gaps import explain_gaps
+from penstock.verify.ledger_walk import by_partition, offsets_of, read_chain
+from penstock.verify.report import beginning_in_topics
+from penstock.verify.unread import unread_of_topics
 
 if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
+    from penstock.operations.broker import TopicOffsets
     from penstock.plan.model import TablePlan
     from penstock.storage.stores import Store
+    from penstock.verify.coordinates import Coordinates, Key
     from penstock.verify.ledger_walk import Chain, RowsAt
     from penstock.verify.report import Report
 
+BROKER_TIMEOUT = 10.0
 Progress = Callable[[str, str, float], None]
 """Called with the table, the current activity and the fraction of it that is done."""
 
@@ -83,3 +98,57 @@ def _report_foreign_commits(chain: Chain, report: Report) -> None:
             report.notes.append(f"{label} changed rows outside Penstock, accepted in version {commit.accepted_in}")
         else:
             report.notes.append(f"{label} added {commit.rows:,} rows that are not in the ledger")
+
+
+# For tables that read Kafka.
+
+
+def report_position(context: VerifyContext, broker_offsets: TopicOffsets) -> None:
+    report, entry = context.report, context.head.entry
+    position, source = offsets_of(entry.after), context.table.topics
+    assert source is not None
+    report.broker_problem, report.lags = broker_offsets.problem, partition_lags(position, broker_offsets)
+    report.unread = unread_of_topics(source, entry, report.lags, broker_offsets)
+    report.beginning = beginning_in_topics(source, context.start_position, broker_offsets)
+    report.doubts += [report.beginning.doubt] if report.beginning.doubt else []
+    report.problems += position_problems(position, entry.topics, broker_offsets)
+    report.notes += [
+        f"topic {topic} no longer exists at the broker" for topic in missing_topics(position, broker_offsets)
+    ]
+
+
+def ask_about_gaps(context: VerifyContext, chain: Chain, broker_offsets: TopicOffsets) -> None:
+    source, report = context.table.topics, context.report
+    assert source is not None
+    progress = context.step("asking Kafka about offsets that the table lacks")
+    position = offsets_of(context.head.entry.after)
+    dropped_topics = {partition.topic for partition in report.partitions if partition.difference.gaps} - set(position)
+    if dropped_topics:  # topics that the table no longer reads
+        broker_offsets = merge_offsets(broker_offsets, fetch_offsets(source, dropped_topics, timeout=BROKER_TIMEOUT))
+    explain_gaps(source, report, chain, broker_offsets, progress)
+
+
+def adjust_expected_before_log(context: VerifyContext, chain: Chain, coordinates: Coordinates) -> None:
+    """Log retention removes old entries. What was read before the oldest one left is expected from where the table
+    began, if its entries record that; else only from the first offset in the table, and nothing earlier is proven. The
+    ledger's running count shows whether rows are missing before that."""
+    if chain.from_genesis:
+        return
+    report, start_offsets = context.report, by_partition(offsets_of(context.head.entry.began))
+    explanation = f"the chain is known from version {chain.known_from} on: older commits were cleaned up"
+    unclear: dict[Key, Spans] = {}
+    for key, end in chain.assumed.items():
+        start, present = start_offsets.get(key), coordinates.present.get(key)
+        if start is None:
+            chain.expected.forget_before(key, min(present.start, end) if present else end)
+        else:
+            chain.expected.forget_before(key, start)
+            unclear[key] = Spans([(start, end)])
+    if start_offsets:
+        report.notes.append(f"{explanation}. What was landed before is proven by its rows, from where the table began")
+        chain.unclear.append((f"{explanation}: a decision to skip them would no longer be in the log", unclear))
+    else:
+        report.doubts.append(f"{explanation}. Of what was landed before, the first offset is taken from the table")
+    total = context.head.counts.total
+    if coordinates.rows < total and not chain.foreign:
+        report.doubts.append(f"the ledger counted {total:,} rows, the table holds {coordinates.rows:,}")

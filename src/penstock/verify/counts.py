@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -12,19 +12,13 @@ from penstock.errors import PenstockError
 from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.position import Range
-from penstock.ledger.row_counts import (
-    BATCHES,
-    REJECTED,
-    conserved_counts,
-    read_row_counts,
-)
+from penstock.ledger.row_counts import BATCHES, REJECTED, conserved_counts, read_row_counts
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.stages import Stages
 from penstock.storage.delta_rows import query
 from penstock.verify.upstream import arrivals
 
 if TYPE_CHECKING:
-    from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
     from penstock.ledger.row_counts import Conserved
     from penstock.verify.context import VerifyContext
@@ -32,13 +26,9 @@ if TYPE_CHECKING:
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.upstream import Arrival
 
-# Whether the numbers of the ledger add up and match the tables.
-
 
 def conserved(context: VerifyContext, chain: Chain) -> Conserved:
-    head, table = context.head, context.table
-    last_counts = read_row_counts(context.store, checkpoint_folder(table.checkpoints, head.entry), head.entry.batch)
-    counts = replace(head, row_counts=last_counts).counts
+    counts = replace(context.head, row_counts=_last_counts(context)).counts
     return conserved_counts(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
 
 
@@ -91,7 +81,7 @@ def wrong_batches(context: VerifyContext, coordinates: Coordinates) -> Iterator[
         actual_rows = sum(
             present[key].between(arrival.start, arrival.end)
             for arrival in batch_arrivals
-            if (key := _key(arrival)) in present
+            if (key := (arrival.topic, arrival.partition)) in present
         )
         if actual_rows != commit.rows:
             yield (
@@ -126,44 +116,30 @@ def _rejected_counts(context: VerifyContext) -> Iterator[tuple[Entry, int, int]]
     """Each batch of the last generation, its version and how many rows it rejected: the difference between the next
     entry's count and its own. Yields nothing if rows have left the quarantine since."""
     log = DeltaLog(context.store, context.table.uri, context.table.name)
-    commits: list[Commit] = []
+    entries: list[tuple[int, Entry]] = []
     for version in log.versions():
         commit = log.commit(version)
         if commit is None or commit.entry is None or commit.origin is not Origin.LEDGER:
             continue
         if commit.entry.kind in ("redrive", "forget", "fill", "rewind", "open"):
             return
-        if version <= context.head.version and (
-            not commits or commits[-1].entry is None or _different_batches(commits[-1], commit)
-        ):
-            commits.append(commit)
-    last_counts = read_row_counts(
-        context.store, checkpoint_folder(context.table.checkpoints, context.head.entry), context.head.entry.batch
-    )
-    for number, commit in enumerate(commits):
-        entry = commit.entry
-        assert entry is not None
+        if version <= context.head.version and (not entries or entries[-1][1].key != commit.entry.key):
+            entries.append((version, commit.entry))
+    for number, (version, entry) in enumerate(entries):
         if entry.kind != "batch":
             continue
-        if number + 1 < len(commits):
-            next_entry = commits[number + 1].entry
-            assert next_entry is not None
-            increase = {
-                name: next_entry.counts.row_counts.get(name, 0) - entry.counts.row_counts.get(name, 0)
-                for name in (BATCHES, REJECTED)
-            }
+        if number + 1 < len(entries):
+            before, after = entry.counts.row_counts, entries[number + 1][1].counts.row_counts
         else:
-            increase = {name: last_counts.get(name, 0) for name in (BATCHES, REJECTED)}
-        if increase[BATCHES] == 1:
-            yield entry, commit.version, increase[REJECTED]
+            before, after = {}, _last_counts(context)
+        if after.get(BATCHES, 0) - before.get(BATCHES, 0) == 1:
+            yield entry, version, after.get(REJECTED, 0) - before.get(REJECTED, 0)
 
 
-def _different_batches(first: Commit, second: Commit) -> bool:
-    return first.entry is None or second.entry is None or first.entry.key != second.entry.key
-
-
-def _key(arrival: Arrival) -> Key:
-    return arrival.topic, arrival.partition
+def _last_counts(context: VerifyContext) -> Mapping[str, int]:
+    """What became of the rows of the last batch."""
+    entry = context.head.entry
+    return read_row_counts(context.store, checkpoint_folder(context.table.checkpoints, entry), entry.batch)
 
 
 def _ranges(batch_arrivals: list[Arrival]) -> str:
@@ -177,13 +153,8 @@ class _PartitionCounter:
     """Counts the rows of a partition between two offsets, quickly: the log of several years has many batches."""
 
     def __init__(self, coordinates: Coordinates, key: Key) -> None:
-        self._levels = [_SpanSums(level) for level in self._partition_levels(coordinates, key)]
-
-    @staticmethod
-    def _partition_levels(coordinates: Coordinates, key: Key) -> list[Spans]:
-        if key not in coordinates.repeated:
-            return [coordinates.present[key]]
-        return coordinates.levels()[key]
+        levels = coordinates.levels()[key] if key in coordinates.repeated else [coordinates.present[key]]
+        self._levels = [_SpanSums(level) for level in levels]
 
     def between(self, start: int, end: int) -> int:
         return sum(level.below(end) - level.below(start) for level in self._levels)

@@ -180,13 +180,11 @@ def _sizes(store: Store, uri: str, files: Iterable[LoggedFile]) -> dict[str, int
 def origin_of(store: Store, uri: str, file: LoggedFile) -> str:
     """Describe a file: `part-0.parquet (12 rows, added in version 7 by batch 1.6)`."""
     rows = "" if file.rows is None else f"{file.rows:,} rows, "
-    return f"{file.path} ({rows}{_describe_addition(store, uri, file)})"
-
-
-def _describe_addition(store: Store, uri: str, file: LoggedFile) -> str:
+    addition = "added before the log begins"
     for version, _, info in _add_actions(store, uri, file):
-        return f"added in version {version}{_describe_author(info)}"
-    return "added before the log begins"
+        addition = f"added in version {version}{_describe_author(info)}"
+        break
+    return f"{file.path} ({rows}{addition})"
 
 
 def live_row_count(store: Store, uri: str, file: LoggedFile, version: int | None) -> int | None:

@@ -7,7 +7,7 @@ project, and the ledger counted how many were left out. Other tables are checked
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from penstock.errors import PenstockError
 from penstock.ledger import position
@@ -16,14 +16,25 @@ from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import read_row_counts
 from penstock.operations.staleness import stale_against
+from penstock.plan.merge import CHANGE_FEED_DEFAULTS
 from penstock.plan.quarantine import quarantine_of, tombstones_of
+from penstock.plan.stages import KEY, SEQUENCE
 from penstock.storage.delta_rows import count_at
-from penstock.verify.bronze import adjust_expected_before_log, ask_about_gaps, report_position
-from penstock.verify.coordinates import IN_FILE, IN_SOURCE, Coordinates, Spans, compare, summed
+from penstock.verify.context import adjust_expected_before_log, ask_about_gaps, report_position
+from penstock.verify.coordinates import (
+    IN_FILE,
+    IN_SOURCE,
+    Coordinates,
+    CoordinateTable,
+    Spans,
+    compare,
+    read_at,
+    rows_at,
+    summed,
+)
 from penstock.verify.counts import conserved, describe_imbalance, wrong_batches, wrong_rejects
-from penstock.verify.recompute.applicability import ALIVE, pending_check
-from penstock.verify.report import Partition
-from penstock.verify.rows import CoordinateTable, read_at, rows_at
+from penstock.verify.ledger_walk import batches_up_to
+from penstock.verify.report import Partition, Proof
 from penstock.verify.upstream import (
     changed_upstream,
     columns_upstream,
@@ -40,6 +51,9 @@ if TYPE_CHECKING:
     from penstock.verify.context import VerifyContext
     from penstock.verify.coordinates import Columns, Expected
     from penstock.verify.ledger_walk import Chain
+
+ALIVE = "NOT _deleted"
+"""Condition for the visible rows of a merged table, for a reader without Spark."""
 
 
 def verify_derived(context: VerifyContext, broker_offsets: TopicOffsets | None) -> None:
@@ -142,7 +156,7 @@ def _verify_coordinates(
         adjust_expected_before_log(context, chain, coordinates)
     _compare_coordinates(context, chain, broker_offsets, summed(coordinates, quarantined))
     _check_balance(context, chain, quarantined.rows)
-    if not chain.foreign and not any(decision.skipped or decision.reread for decision in chain.accepted):
+    if not chain.foreign and not chain.moves:
         report.problems += wrong_batches(context, coordinates)
 
 
@@ -158,16 +172,13 @@ def _doubled_lines(context: VerifyContext) -> Iterator[str]:
     combined = summed(coordinates, _read_quarantine(context, IN_FILE))
     for (file, _), repeated in sorted(combined.repeated.items()):
         for stretch in repeated[:10]:
-            subject = (
-                f"row {stretch.start}"
-                if stretch.end == stretch.start + 1
-                else f"rows {stretch.start} to {stretch.end - 1}"
-            )
-            yield (
-                f"{subject} of {file} are there {stretch.times} times"
-                if "rows" in subject
-                else (f"{subject} of {file} is there {stretch.times} times")
-            )
+            if stretch.end == stretch.start + 1:
+                yield f"row {stretch.start} of {file} is there {stretch.times} times"
+            else:
+                last = stretch.end - 1
+                yield f"rows {stretch.start} to {last} of {file} are there {stretch.times} times"
+        if len(repeated) > 10:
+            yield f"{len(repeated) - 10:,} more ranges of rows of {file} are there more than once"
 
 
 def _report_staleness(context: VerifyContext) -> None:
@@ -180,23 +191,21 @@ def _report_staleness(context: VerifyContext) -> None:
 
 
 def _coordinate_columns(table: TablePlan) -> Columns | None:
-    if table.write.merge is not None or table.source.follows_changes:
+    if table.write.merge is not None or table.source.follows_changes or table.input.origin != "kafka":
         return None
-    if table.input.origin != "kafka" or (table.stages is not None and not table.write.source):
-        return None
-    if table.stages is not None:
-        return IN_SOURCE
-    return columns_upstream(table)
+    if table.stages is None:
+        return columns_upstream(table)
+    return IN_SOURCE if table.write.source else None
 
 
 def _read_quarantine(context: VerifyContext, columns: Columns | None) -> Coordinates:
-    """Read the quarantine of the batches that the table has: a running batch may have written more by now."""
+    """Read the quarantine of the batches that the table has."""
     table, entry = context.table, context.head.entry
     quarantine = quarantine_of(table.name, table.uri)
     if not table.may_reject or not DeltaLog(context.store, quarantine.uri, quarantine.table).versions():
         return Coordinates()
     context.report.problems += [f"quarantine: {problem}" for problem in context.damaged_files(quarantine.uri, None)]
-    where = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
+    where = batches_up_to(entry)
     if columns is None:
         return Coordinates(rows=count_at(quarantine.uri, None, where))
     return read_at(CoordinateTable(quarantine.table, quarantine.uri, columns, where), None, {})
@@ -340,12 +349,67 @@ def _allowed_missing(context: VerifyContext, chain: Chain) -> int | None:
     drops = stages.dedupe is not None or any(expectation.action_rules.drops for expectation in stages.expect)
     if drops and counts.uncounted:
         return None
-    return (
-        counts.left_out + max(0, counts.forgotten - _redacted_records(context)) if counts.forgotten else counts.left_out
-    )
+    if not counts.forgotten:
+        return counts.left_out
+    versions, entry = context.table.versions, context.head.entry
+    # Records that are redacted upstream are not expected in the first place.
+    unexpected = redacted(versions, parse_version(entry.after[0]).read_up_to) if versions is not None else 0
+    return counts.left_out + max(0, counts.forgotten - unexpected)
 
 
-def _redacted_records(context: VerifyContext) -> int:
-    """Forgotten records that are not expected in the first place."""
-    source, entry = context.table.versions, context.head.entry
-    return redacted(source, parse_version(entry.after[0]).read_up_to) if source is not None else 0
+# What of a table can be compared with its source by Spark, and what cannot; decided without Spark.
+
+
+CheckName = Literal["numbers", "copy", "changes", "merge"]
+"""numbers: of an aggregate, computed again. copy: of a table that follows the changes of another. changes: of an audit
+table, counted. merge: of a merged table, its changes folded again."""
+
+
+def applicable_check(table: TablePlan) -> CheckName | None:
+    if table.aggregate is not None:
+        return "numbers"
+    if not _follows_changes(table) or why_not(table) is not None:
+        return "merge" if table.write.merge is not None else None
+    return "copy" if table.write.merge is not None else "changes"
+
+
+def why_not(table: TablePlan) -> str | None:
+    """Why the rows of a table or sink that follows changes are not those of the table that it follows; None if they
+    are."""
+    if table.sink is not None:
+        return f"what is in {table.sink.name} is not read"
+    stages, merge = table.stages, table.write.merge
+    if stages is None or (merge is None and stages.audit is None):
+        return "its rows tell changes, as its own sql or transform makes them"
+    if stages.transform is not None or stages.lookups:
+        return "its own sql or transform decides its rows"
+    if stages.dedupe is not None or any(expectation.name not in (KEY, SEQUENCE) for expectation in stages.expect):
+        return "its own rules decide which changes it takes"
+    if merge is not None and merge.ignore_nulls:
+        return "NULL keeps the value that was there"
+    if merge is not None and (merge.sequence, merge.deleted) != (
+        CHANGE_FEED_DEFAULTS.sequence,
+        CHANGE_FEED_DEFAULTS.deleted,
+    ):
+        return "it decides by itself which change is the newest, and which one deletes"
+    return None
+
+
+def pending_check(table: TablePlan, version: int) -> Proof | None:
+    """The entry in the report until the check is made; None if there is no such check for the table."""
+    source, check_name = table.versions, applicable_check(table)
+    subject = f"{table.name} version {version}"
+    if check_name == "merge":
+        return Proof(check_name, subject, "its changes", "not made", "its changes are not folded again", unit="rows")
+    if source is None or (check_name is None and not _follows_changes(table)):
+        return None
+    upstream = source.label
+    if check_name == "numbers":
+        return Proof("numbers", subject, upstream, "not made", "the numbers are not computed again", unit="groups")
+    reason = why_not(table)
+    result = f"not compared with {upstream}" + (f": {reason}" if reason else "")
+    return Proof(check_name or "copy", subject, upstream, "not made", result, unit="rows")
+
+
+def _follows_changes(table: TablePlan) -> bool:
+    return table.source.follows_changes and table.aggregate is None

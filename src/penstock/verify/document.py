@@ -14,11 +14,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from penstock.plan.quarantine import quarantine_of
+from penstock.spec.quantity import counted
 from penstock.verify.report import COLLECTED, report_document
 
 if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
-    from penstock.plan.stages import AggregatePlan
     from penstock.verify.report import Outcome, Report
 
 # All comparisons in one list: what was compared, with what, and the outcome.
@@ -32,16 +32,12 @@ def proofs(table: TablePlan, report: Report) -> list[dict[str, Any]]:
         *_ledger_proof(report),
         *_coordinate_proofs(table, report, table_label),
         *_count_proofs(report, table_label),
-        *_check_proofs(report),
+        *(_proof(check.name, check.held, check.against, check.outcome, check.said) for check in report.checks),
     ]
 
 
 def _proof(check: str, subject: str, against: str, outcome: Outcome, result: str) -> dict[str, Any]:
     return {"check": check, "held": subject, "against": against, "outcome": outcome, "said": result}
-
-
-def _count_text(number: int, singular: str, plural: str) -> str:
-    return f"{number:,} {singular if number == 1 else plural}"
 
 
 def _ledger_proof(report: Report) -> Iterator[dict[str, Any]]:
@@ -51,17 +47,13 @@ def _ledger_proof(report: Report) -> Iterator[dict[str, Any]]:
     since = (
         "from its genesis" if chain.from_genesis else f"from version {chain.known_from} on: older ones were cleaned up"
     )
-    result = (
-        f"{_count_text(chain.entries, 'entry', 'entries')}, {_count_text(chain.batches, 'batch', 'batches')}, "
-        f"unbroken {since}"
-    )
+    entries = f"{chain.entries:,} {'entry' if chain.entries == 1 else 'entries'}"
+    batches = f"{chain.batches:,} {'batch' if chain.batches == 1 else 'batches'}"
     outcome: Outcome = "same"
+    result = f"{entries}, {batches}, unbroken {since}"
     if chain.broken or undecided:
-        breaks = _count_text(len(chain.broken), "break", "breaks")
-        outcome, result = (
-            "differs",
-            f"{breaks}, {_count_text(len(undecided), 'change', 'changes')} by others, undecided",
-        )
+        outcome = "differs"
+        result = f"{counted(len(chain.broken), 'break')}, {counted(len(undecided), 'change')} by others, undecided"
     subject = f"the ledger, versions {chain.first_version} to {chain.last_version}"
     yield _proof("ledger", subject, "itself: each batch starts where the last one ended", outcome, result)
 
@@ -84,7 +76,7 @@ def _coordinate_proofs(table: TablePlan, report: Report, table_label: str) -> It
     deviations = ", ".join(f"{size:,} {category}" for category, size in sizes.items() if size)
     empty = sum(partition.empty.size for partition in partitions)
     read = sum(partition.expected.size for partition in partitions)
-    extent = f"{_count_text(read, 'offset', 'offsets')} in {_count_text(len(partitions), 'partition', 'partitions')}"
+    extent = f"{counted(read, 'offset')} in {counted(len(partitions), 'partition')}"
     result = f"{extent}: {deviations or 'none missing, none doubled'}"
     quarantine_text = " and its quarantine" if table.may_reject else ""
     against = "what the ledger says was read" if reads_kafka else f"those of {report.upstream}"
@@ -100,15 +92,10 @@ def _coordinate_proofs(table: TablePlan, report: Report, table_label: str) -> It
     if report.broker_problem:
         yield _proof("Kafka", "offsets that are not there", "the broker", "not made", report.broker_problem)
         return
-    result = (
-        f"{empty:,} offsets have no record there: markers, aborted transactions or compaction; {_describe_lag(report)}"
-    )
+    lag = str(report.unread) if report.behind is None else f"{report.behind:,} records not landed yet"
+    result = f"{empty:,} offsets have no record there: markers, aborted transactions or compaction; {lag}"
     kafka: Outcome = "differs" if sizes["missing"] else "unverifiable" if sizes["unverifiable"] else "same"
     yield _proof("Kafka", "offsets that are not there, and the position", "the broker", kafka, result)
-
-
-def _describe_lag(report: Report) -> str:
-    return str(report.unread) if report.behind is None else f"{report.behind:,} records not landed yet"
 
 
 def _count_proofs(report: Report, table_label: str) -> Iterator[dict[str, Any]]:
@@ -120,11 +107,6 @@ def _count_proofs(report: Report, table_label: str) -> Iterator[dict[str, Any]]:
         outcome = "not made"
         result += f"; of {report.conserved.uncounted:,} batches the numbers are not known"
     yield _proof("counts", f"rows that were read, by the ledger; rows of {table_label}", "each other", outcome, result)
-
-
-def _check_proofs(report: Report) -> Iterator[dict[str, Any]]:
-    for check in report.checks:
-        yield _proof(check.name, check.held, check.against, check.outcome, check.said)
 
 
 # Commands that show by other means what `verify` checked: queries as of the versions that it read.
@@ -159,22 +141,15 @@ def groups_query(table: TablePlan, version: int) -> list[str]:
     source, plan = table.delta, table.aggregate
     if plan is None or source is None or source.table is None:
         return []
-    columns = [*_window_columns(plan), *map(quote_name, plan.keys)]
+    columns = groups = [quote_name(key) for key in plan.keys]
+    if plan.time is not None:
+        window = f"window({quote_name(plan.time)}, '{plan.size_ms} milliseconds', '{plan.every_ms} milliseconds')"
+        columns = ["window.start AS window_start", "window.end AS window_end", *columns]
+        groups = [window, *groups]
     metrics = [f"{expression} AS {quote_name(metric)}" for metric, expression in plan.metrics.items()]
     where = f" WHERE {source.where}" if source.where is not None else ""
-    groups = [*_window(plan), *map(quote_name, plan.keys)]
     from_clause = f"FROM {_as_of(source.table, version)}{where}"
     return [sql_command(f"SELECT {', '.join([*columns, *metrics])} {from_clause} GROUP BY {', '.join(groups)}")]
-
-
-def _window(plan: AggregatePlan) -> list[str]:
-    if plan.time is None:
-        return []
-    return [f"window({quote_name(plan.time)}, '{plan.size_ms} milliseconds', '{plan.every_ms} milliseconds')"]
-
-
-def _window_columns(plan: AggregatePlan) -> list[str]:
-    return ["window.start AS window_start", "window.end AS window_end"] if plan.time is not None else []
 
 
 def copy_queries(table: TablePlan, version: int, upstream: int) -> list[str]:
@@ -203,8 +178,8 @@ def count_queries(table: TablePlan, version: int) -> list[str]:
     return queries
 
 
-# The complete result of `verify` as one document: the request, who made it, with which versions, and the result of each
-# table. The page for auditors shows the same.
+# The document: the request, who made it, with which versions, and the result of each table. The page for auditors shows
+# the same.
 
 
 _PARTS = {"penstock": "penstock", "spark": "pyspark", "delta": "delta-spark", "deltalake": "deltalake"}

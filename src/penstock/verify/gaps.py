@@ -13,15 +13,12 @@ from penstock.kafka.client import kafka_source, librdkafka
 from penstock.verify.coordinates import Spans
 
 if TYPE_CHECKING:
-    from penstock.ledger.position import Offsets
     from penstock.operations.broker import TopicOffsets
     from penstock.plan.sources import KafkaSource, TopicsSource
     from penstock.verify.coordinates import Key
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.report import Partition, Report
 
-# Looking up missing offsets at the broker: is there a record, or did Kafka itself leave the offset empty?
-#
 # Transaction markers, aborted transactions and compaction leave offsets without a record; a transactional topic has
 # such a gap for every transaction. So a partition is read forward through neighbouring gaps, and only long stretches
 # between two gaps are jumped over.
@@ -90,7 +87,11 @@ def _read(consumer: Any, gaps: Mapping[Key, _PartitionGaps], progress: Progress,
     waiting = set(gaps)
     last_answer = time.monotonic()
     while waiting:
-        messages = consumer.consume(num_messages=500, timeout=0.1)
+        messages = [
+            message
+            for message in consumer.consume(num_messages=500, timeout=0.1)
+            if (message.topic(), message.partition()) in waiting
+        ]
         if any(message.error() is None or message.error().code() == KafkaError._PARTITION_EOF for message in messages):
             last_answer = time.monotonic()
         elif time.monotonic() - last_answer > patience:
@@ -99,7 +100,7 @@ def _read(consumer: Any, gaps: Mapping[Key, _PartitionGaps], progress: Progress,
             return
         for message in messages:
             key = (message.topic(), message.partition())
-            if key not in waiting:
+            if key not in waiting:  # settled by an earlier one of these messages
                 continue
             partition_gaps = gaps[key]
             error = message.error()
@@ -109,16 +110,14 @@ def _read(consumer: Any, gaps: Mapping[Key, _PartitionGaps], progress: Progress,
                 partition_gaps.end_at(message.offset())
             else:
                 partition_gaps.give_up(error.str())
-            if partition_gaps.done:
-                waiting.discard(key)
-                consumer.incremental_unassign([TopicPartition(*key)])
-            elif partition_gaps.far:
-                partition_gaps.jump()
+            if partition_gaps.jump():
                 try:
                     consumer.seek(TopicPartition(*key, partition_gaps.at))
                 except KafkaException as cause:
                     partition_gaps.give_up(str(cause))
-                    waiting.discard(key)
+            if partition_gaps.done:
+                waiting.discard(key)
+                consumer.incremental_unassign([TopicPartition(*key)])
         progress(sum(partition_gaps.settled for partition_gaps in gaps.values()) / max(1, total))
 
 
@@ -140,13 +139,12 @@ class _PartitionGaps:
     def done(self) -> bool:
         return self._gap is None
 
-    @property
-    def far(self) -> bool:
-        return self._gap is not None and self._gap[0] - self.at > JUMP
-
-    def jump(self) -> None:
-        if self._gap is not None:
-            self.at = self._gap[0]
+    def jump(self) -> bool:
+        """Move to the next gap if it is far; whether it was."""
+        if self._gap is None or self._gap[0] - self.at <= JUMP:
+            return False
+        self.at = self._gap[0]
+        return True
 
     def record_at(self, offset: int) -> None:
         """Records arrive in order, so everything between the last one and this one is empty. Records still in flight
@@ -185,7 +183,7 @@ class _PartitionGaps:
 
 
 def explain_gaps(
-    source: TopicsSource, report: Report, chain: Chain, broker_offsets: TopicOffsets, progress: Callable[[float], None]
+    source: TopicsSource, report: Report, chain: Chain, broker_offsets: TopicOffsets, progress: Progress
 ) -> None:
     askable: dict[Key, Spans] = {}
     for partition in report.partitions:
@@ -199,48 +197,33 @@ def explain_gaps(
     for partition in report.partitions:
         answer = answers.get(partition.key, GapAnswer())
         partition.lost, partition.empty = answer.lost, answer.empty
-        if answer.unverifiable:
-            partition.unverifiable = partition.unverifiable | answer.unverifiable
-            partition.reasons.append(answer.reason or "the broker gave no answer")
+        partition.mark_unverifiable(answer.unverifiable, answer.reason or "the broker gave no answer")
     _mark_unclear(report, chain)
 
 
 def _askable_gaps(partition: Partition, chain: Chain, broker_offsets: TopicOffsets) -> Spans:
     """The part of a partition's gaps that the broker still holds; the rest is marked as unverifiable, with the
     reason."""
-
-    def mark_unverifiable(spans: Spans, reason: str) -> None:
-        if spans:
-            partition.unverifiable = partition.unverifiable | spans
-            partition.reasons.append(reason)
-
     gaps, (topic, number) = partition.difference.gaps, partition.key
     if broker_offsets.problem:
-        mark_unverifiable(gaps, broker_offsets.problem)
+        partition.mark_unverifiable(gaps, broker_offsets.problem)
         return Spans()
     topics = broker_offsets.topics
     if topic not in topics or number not in topics[topic].partitions:
-        mark_unverifiable(gaps, f"{topic}-{number} does not exist at the broker")
+        partition.mark_unverifiable(gaps, f"{topic}-{number} does not exist at the broker")
         return Spans()
     by_topic_id = chain.expected.by_topic_id.get(partition.key, {})
     current = by_topic_id.get(topics[topic].id, Spans()) | by_topic_id.get("", Spans())
-    mark_unverifiable(gaps - current, f"they were read from an earlier topic {topic}, which was deleted")
-    earliest, latest = (
-        _offset_of(broker_offsets.earliest, partition.key),
-        _offset_of(broker_offsets.latest, partition.key),
+    partition.mark_unverifiable(gaps - current, f"they were read from an earlier topic {topic}, which was deleted")
+    earliest, latest = broker_offsets.earliest[topic][number], broker_offsets.latest[topic][number]
+    gaps = gaps & current
+    partition.mark_unverifiable(
+        gaps & Spans([(0, earliest)]), f"the broker's first offset is {earliest}: retention took them"
     )
-    mark_unverifiable(
-        gaps & current & Spans([(0, earliest)]), f"the broker's first offset is {earliest}: retention took them"
+    partition.mark_unverifiable(
+        gaps & Spans([(latest, max(latest, partition.expected.end))]), f"the broker's partition ends at {latest}"
     )
-    mark_unverifiable(
-        gaps & current & Spans([(latest, max(latest, partition.expected.end))]),
-        f"the broker's partition ends at {latest}",
-    )
-    return gaps & current & Spans([(earliest, latest)])
-
-
-def _offset_of(offsets: Offsets, key: Key) -> int:
-    return offsets[key[0]][key[1]]
+    return gaps & Spans([(earliest, latest)])
 
 
 def _mark_unclear(report: Report, chain: Chain) -> None:
@@ -248,6 +231,5 @@ def _mark_unclear(report: Report, chain: Chain) -> None:
     for reason, unclear_spans in chain.unclear:
         for partition in report.partitions:
             doubtful = partition.lost & unclear_spans.get(partition.key, Spans())
-            if doubtful:
-                partition.lost, partition.unverifiable = partition.lost - doubtful, partition.unverifiable | doubtful
-                partition.reasons.append(reason)
+            partition.lost = partition.lost - doubtful
+            partition.mark_unverifiable(doubtful, reason)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from penstock.ledger import position
 from penstock.ledger.delta_log import Origin
 from penstock.ledger.entry import OUTSIDE_BATCHES, REPLACING_KINDS
 from penstock.ledger.pending import first_offsets_of, owes_jump, pending_replay, pending_rewind
-from penstock.ledger.position import Range
+from penstock.ledger.position import Range, same_positions
 from penstock.verify.coordinates import Coordinates, Expected, Spans
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Chain:
     accepted: list[Accepted] = field(default_factory=list)
     foreign: list[Foreign] = field(default_factory=list)
     expected: Expected = field(default_factory=Expected)
-    assumed: Offsets = field(default_factory=dict)
+    assumed: dict[Key, int] = field(default_factory=dict)
     """Where the first known entry starts, if the log no longer reaches back to the genesis. What lies before it was
     landed by commits that are no longer there; it is assumed to begin at 0 until the table shows a later start."""
     earlier_rows: int = 0
@@ -81,6 +81,11 @@ class Chain:
     earlier_without: int = 0
     unclear: list[tuple[str, dict[Key, Spans]]] = field(default_factory=list)
     """Accepted changes whose removed rows can no longer be determined: the reason, and among which offsets."""
+
+    @property
+    def moves(self) -> list[Accepted]:
+        """The decisions that skipped something, or had it read again."""
+        return [decision for decision in self.accepted if decision.skipped or decision.reread]
 
 
 # Comparing positions of ledger entries.
@@ -94,17 +99,22 @@ def offsets_of(sources: tuple[str, ...]) -> Offsets:
     return offsets
 
 
-def same_positions(first: tuple[str, ...], second: tuple[str, ...]) -> bool:
-    return len(first) == len(second) and all(position.same(a, b) for a, b in zip(first, second, strict=True))
+def by_partition(offsets: Mapping[str, Mapping[int, int]]) -> dict[Key, int]:
+    return {(topic, number): offset for topic, numbers in offsets.items() for number, offset in numbers.items()}
+
+
+def batches_up_to(entry: Entry) -> str:
+    """Condition for rows of a quarantine, or of tombstones, that the table of this entry knows of: a running batch may
+    have written more."""
+    return f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
 
 
 def describe_move(last: Entry, entry: Entry) -> str:
     """Describe moves between the end of one entry and the start of the next: `orders-0 ended at 12, starts at 10`."""
-    ended, starts = offsets_of(last.after), offsets_of(entry.before)
-    keys = sorted({(t, p) for offsets in (ended, starts) for t, parts in offsets.items() for p in parts})
+    ended, starts = by_partition(offsets_of(last.after)), by_partition(offsets_of(entry.before))
     texts = []
-    for topic, partition in keys:
-        ended_at, starts_at = ended.get(topic, {}).get(partition), starts.get(topic, {}).get(partition)
+    for topic, partition in sorted(ended.keys() | starts.keys()):
+        ended_at, starts_at = ended.get((topic, partition)), starts.get((topic, partition))
         if ended_at != starts_at:
             texts.append(
                 f"{topic}-{partition} "
@@ -114,7 +124,7 @@ def describe_move(last: Entry, entry: Entry) -> str:
     return ", ".join(texts[:4]) + (f" and {len(texts) - 4} more" if len(texts) > 4 else "")
 
 
-# Walking the ledger from the oldest commit that the log still has: does each batch start where the last one ended?
+# The walk.
 
 
 Progress = Callable[[float], None]
@@ -190,15 +200,17 @@ class _Walk:
             if version > chain.first_version:
                 self._adopt_existing_rows(version - 1)
         else:
-            chain.assumed = offsets_of(entry.after if entry.kind in OUTSIDE_BATCHES else entry.before)
-            for topic, partitions in chain.assumed.items():
-                for partition, offset in partitions.items():
-                    chain.expected.add((topic, partition), 0, offset, entry.topics.get(topic, ""))
+            chain.assumed = by_partition(offsets_of(entry.after if entry.kind in OUTSIDE_BATCHES else entry.before))
+            for key, offset in chain.assumed.items():
+                chain.expected.add(key, 0, offset, entry.topics.get(key[0], ""))
         if entry.kind == "batch":
             self._record_reads(entry)
-        for topic, partitions in offsets_of(entry.after).items():
-            for partition, offset in partitions.items():
-                chain.expected.add((topic, partition), offset, offset, entry.topics.get(topic, ""))
+        self._add_partitions(entry)
+
+    def _add_partitions(self, entry: Entry) -> None:
+        """Make the partitions of an entry known, those without records too."""
+        for key, offset in by_partition(offsets_of(entry.after)).items():
+            self._chain.expected.add(key, offset, offset, "")
 
     def _adopt_existing_rows(self, version: int) -> None:
         """The table existed before its ledger: a person chose to continue in it, whatever it held."""
@@ -248,11 +260,7 @@ class _Walk:
         )
         chain.accepted, chain.foreign, chain.unclear = restored.accepted, restored.foreign, restored.unclear
         chain.earlier_rows, chain.earlier_without = restored.earlier_rows, restored.earlier_without
-        # Topics that the project added since then start again.
-        for topic, partitions in offsets_of(entry.after).items():
-            for partition, offset in partitions.items():
-                if chain.expected.end((topic, partition)) is None:
-                    chain.expected.add((topic, partition), offset, offset, entry.topics.get(topic, ""))
+        self._add_partitions(entry)  # topics that the project added since then start again
 
     def _rebuild(self, entry: Entry, version: int) -> None:
         chain, previous = self._chain, self._chain.expected
@@ -260,34 +268,31 @@ class _Walk:
         chain.start_position, chain.assumed, chain.expected = entry.began, {}, Expected()
         chain.accepted, chain.foreign, chain.unclear, self._undecided = [], [], [], []
         chain.earlier_rows = chain.earlier_without = 0
-        kept_offsets, start_offsets = first_offsets_of(entry), offsets_of(entry.began)
+        kept_offsets = first_offsets_of(entry)
         if kept_offsets is not None:  # rows that the source no longer had were kept as they were
             chain.expected.add_all({key: [level] for key, (level, *_) in previous.levels.items()})
-        for topic, partitions in offsets_of(entry.after).items():
-            for partition, end in partitions.items():
-                start = (start_offsets if kept_offsets is None else kept_offsets).get(topic, {}).get(partition, 0)
-                known_spans = chain.expected.once((topic, partition))
-                for first, last in Spans([(start, end)]) - known_spans if start < end else ():
-                    chain.expected.add((topic, partition), first, last, entry.topics.get(topic, ""))
-                chain.expected.add((topic, partition), end, end, entry.topics.get(topic, ""))
+        starts = by_partition(offsets_of(entry.began) if kept_offsets is None else kept_offsets)
+        for key, end in by_partition(offsets_of(entry.after)).items():
+            for first, last in Spans([(starts.get(key, 0), end)]) - chain.expected.once(key):
+                chain.expected.add(key, first, last, entry.topics.get(key[0], ""))
+        self._add_partitions(entry)
 
     def _take_open(self, commit: Commit, entry: Entry, last: Entry) -> None:
         self._check_follows(commit, entry, last, entry.generation > last.generation and entry.batch == 0)
         if _is_unfinished(entry) or _is_unfinished(last):
             return  # the entry after it says what the table holds; an abandoned operation has changed nothing
         before, after = offsets_of(last.after), offsets_of(entry.after)
+        old_offsets = by_partition(before)
         remade = {t for t in after if t in last.topics and entry.topics.get(t) != last.topics[t]}
         skipped, reread = self.accept(commit.version), []
-        for topic, partitions in sorted(after.items()):
-            for partition, offset in sorted(partitions.items()):
-                old_offset = before.get(topic, {}).get(partition)
-                reached = self._chain.expected.end((topic, partition))
-                if topic in remade:
-                    continue
-                if old_offset is not None and offset > old_offset:
-                    skipped.append(Range(topic, partition, old_offset, offset))
-                elif reached is not None and offset < reached:
-                    reread.append(Range(topic, partition, offset, reached))
+        for key, offset in sorted(by_partition(after).items()):
+            old_offset, reached = old_offsets.get(key), self._chain.expected.end(key)
+            if key[0] in remade:
+                continue
+            if old_offset is not None and offset > old_offset:
+                skipped.append(Range(*key, old_offset, offset))
+            elif reached is not None and offset < reached:
+                reread.append(Range(*key, offset, reached))
         dropped = tuple(sorted(set(before) - set(after)))
         self._chain.accepted.append(
             Accepted(

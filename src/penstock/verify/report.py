@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.ledger.position import Range, parse_version
 from penstock.verify.coordinates import Spans
-from penstock.verify.ledger_walk import offsets_of
+from penstock.verify.ledger_walk import by_partition, offsets_of
 from penstock.verify.unread import RunnerState, UnreadSource, rows_in
 
 if TYPE_CHECKING:
-    from penstock.ledger.position import Offsets
     from penstock.ledger.row_counts import Conserved
     from penstock.operations.broker import PartitionLag, TopicOffsets
     from penstock.plan.sources import TopicsSource, VersionsSource
     from penstock.verify.coordinates import CoordinateDifference, Doubled, Key
     from penstock.verify.ledger_walk import Accepted, Chain
-
-# What became of the rows that a table read.
-#
-# read + reshaped = written + rejected + dropped + duplicates + superseded + forgotten
-
 
 # Where a table began to read, and what of its source lies before that.
 
@@ -52,9 +46,11 @@ def beginning_in_topics(
     """`genesis_position` is the position of the table's genesis, () if that is no longer known."""
     if not genesis_position:
         return Beginning()
-    start_offsets, declared = offsets_of(tuple(genesis_position)), source.starting
-    broker_answered = not broker_offsets.problem
-    earlier = _records_before(start_offsets, broker_offsets.earliest) if broker_answered else None
+    start_offsets, declared = by_partition(offsets_of(tuple(genesis_position))), source.starting
+    earlier: int | None = None
+    if not broker_offsets.problem:
+        earliest = by_partition(broker_offsets.earliest)
+        earlier = sum(max(0, offset - earliest.get(key, offset)) for key, offset in start_offsets.items())
     if declared.kind == "earliest":
         if earlier:
             doubt = (
@@ -63,32 +59,15 @@ def beginning_in_topics(
             return Beginning("from the offsets at which it began", earlier, doubt=doubt)
         return Beginning()
     if declared.kind == "offsets":
-        late = {
-            f"{topic}-{partition}": (declared_offset, start_offsets[topic][partition])
-            for topic, offsets in declared.offsets.items()
-            for partition, declared_offset in offsets.items()
-            if declared_offset >= 0 and start_offsets.get(topic, {}).get(partition, declared_offset) > declared_offset
-        }
-        reason = (
-            "it began later than the project declares: "
-            + ", ".join(
-                f"{name} at {actual_offset}, declared {declared_offset}"
-                for name, (declared_offset, actual_offset) in sorted(late.items())
-            )
-            if late
-            else None
-        )
+        late = [
+            f"{key[0]}-{key[1]} at {start_offsets[key]}, declared {declared_offset}"
+            for key, declared_offset in by_partition(declared.offsets).items()
+            if declared_offset >= 0 and start_offsets.get(key, declared_offset) > declared_offset
+        ]
+        reason = f"it began later than the project declares: {', '.join(sorted(late))}" if late else None
         return Beginning("from the declared offsets on", earlier, doubt=reason)
     start_text = "the end of its topics when it was created" if declared.kind == "latest" else "the declared time"
     return Beginning(f"from {start_text} on", earlier)
-
-
-def _records_before(start_offsets: Offsets, earliest: Offsets) -> int:
-    return sum(
-        max(0, offset - earliest.get(topic, {}).get(partition, offset))
-        for topic, offsets in start_offsets.items()
-        for partition, offset in offsets.items()
-    )
 
 
 def beginning_in_table(source: VersionsSource, genesis_position: Sequence[str]) -> Beginning:
@@ -141,7 +120,7 @@ class Differing:
     values: tuple[Value, ...] = ()
 
     def __str__(self) -> str:
-        key_text = ", ".join(f"{name} {'NULL' if value is None else value}" for name, value in self.keys.items())
+        key_text = ", ".join(f"{name} {_value_text(value)}" for name, value in self.keys.items())
         if self.kind != "changed":
             return f"{key_text}: {_KINDS[self.kind]}"
         return f"{key_text}: " + ", ".join(
@@ -188,10 +167,6 @@ class Proof:
     """Commands that show the same by other means."""
 
 
-def check_document(check: Proof) -> dict[str, Any]:
-    return asdict(check)
-
-
 # The result of `verify` for one table, and what follows from it.
 
 
@@ -230,6 +205,11 @@ class Partition:
     @property
     def unexpected(self) -> Spans:
         return self.difference.unexpected
+
+    def mark_unverifiable(self, spans: Spans, reason: str) -> None:
+        if spans:
+            self.unverifiable = self.unverifiable | spans
+            self.reasons.append(reason)
 
     @property
     def is_complete(self) -> bool:
@@ -344,18 +324,15 @@ def describe_coverage(report: Report) -> str:
     """What of the source is in the table, as far as that was proven."""
     if report.conserved is not None:
         uncounted = report.conserved.uncounted
-        counts = f"{uncounted:,} of its batches without counts" if uncounted else report.conserved.description
-        return ", ".join([counts, *map(_describe_proof, _matching_checks(report))])
-    if report.chain is not None and not report.partitions:
+        basis = f"{uncounted:,} of its batches without counts" if uncounted else report.conserved.description
+    elif report.chain is not None and not report.partitions:
         batches = report.chain.batches
-        chain = f"{batches:,} batch{'' if batches == 1 else 'es'} in an unbroken chain"
-        return ", ".join([chain, *map(_describe_proof, _matching_checks(report))])
-    return _describe_offsets(report)
-
-
-def _matching_checks(report: Report) -> list[Proof]:
+        basis = f"{batches:,} batch{'' if batches == 1 else 'es'} in an unbroken chain"
+    else:
+        return _describe_offsets(report)
     matching = [check for check in report.checks if check.outcome == "same" and check.compared]
-    return [check for check in matching if check.name != "pages"] or matching
+    shown = [check for check in matching if check.name != "pages"] or matching
+    return ", ".join([basis, *map(_describe_proof, shown)])
 
 
 def _describe_proof(check: Proof) -> str:
@@ -425,17 +402,14 @@ def report_document(report: Report) -> dict[str, Any]:
         "notes": report.notes,
         "hint": report.hint,
         "definition": report.definition,
-        "checks": [check_document(check) for check in report.checks],
+        "checks": [asdict(check) for check in report.checks],
         "conserved": {**asdict(report.conserved), "quarantined": report.quarantined} if report.conserved else None,
         "ledger": _ledger_document(chain) if chain else None,
         "partitions": [_partition_document(partition) for partition in report.partitions],
         "broker": {
             "problem": report.broker_problem,
             "behind": report.behind,
-            "partitions": [
-                {"topic": lag.topic, "partition": lag.partition, "position": lag.position, "end": lag.end}
-                for lag in report.lags
-            ],
+            "partitions": [asdict(lag) for lag in report.lags],
         },
     }
 
@@ -450,30 +424,17 @@ def _ledger_document(chain: Chain) -> dict[str, Any]:
         "batches": chain.batches,
         "broken": chain.broken,
         "accepted": [_accepted_document(decision) for decision in chain.accepted],
-        "foreign": [
-            {
-                "version": commit.version,
-                "operation": commit.operation,
-                "origin": commit.origin.value,
-                "rows": commit.rows,
-                "restored_to": commit.restored_to,
-                "accepted_in": commit.accepted_in,
-            }
-            for commit in chain.foreign
-        ],
+        "foreign": [{**asdict(commit), "origin": commit.origin.value} for commit in chain.foreign],
     }
 
 
 def _accepted_document(decision: Accepted) -> dict[str, Any]:
-    def plain(ranges: tuple[Range, ...]) -> list[dict[str, Any]]:
-        return [{"topic": r.topic, "partition": r.partition, "start": r.start, "end": r.end} for r in ranges]
-
     return {
         "version": decision.version,
         "generation": decision.generation,
         "note": decision.note,
-        "skipped": plain(decision.skipped),
-        "again": plain(decision.reread),
+        "skipped": [asdict(span) for span in decision.skipped],
+        "again": [asdict(span) for span in decision.reread],
         "dropped": list(decision.dropped),
         "remade": list(decision.remade),
     }
@@ -483,17 +444,14 @@ def _partition_document(partition: Partition) -> dict[str, Any]:
     def spans(offsets: Spans) -> dict[str, Any]:
         return {"offsets": offsets.size, "spans": [list(span) for span in offsets]}
 
-    def times(stretches: list[Doubled]) -> list[dict[str, int]]:
-        return [{"start": d.start, "end": d.end, "times": d.times, "expected": d.expected} for d in stretches]
-
     return {
         "topic": partition.topic,
         "partition": partition.partition,
         "rows": partition.difference.rows,
         "read": spans(partition.expected),
         "missing": spans(partition.lost),
-        "doubled": times(partition.doubled),
-        "too_few": times(partition.short),
+        "doubled": [asdict(stretch) for stretch in partition.doubled],
+        "too_few": [asdict(stretch) for stretch in partition.short],
         "unexpected": spans(partition.unexpected),
         "unverifiable": {**spans(partition.unverifiable), "reasons": partition.reasons},
         "empty_in_kafka": {"offsets": partition.empty.size, "gaps": len(partition.empty)},

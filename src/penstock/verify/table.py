@@ -12,13 +12,17 @@ from penstock.errors import PenstockError
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
 from penstock.operations.broker import fetch_offsets, request_key
-from penstock.verify.bronze import BROKER_TIMEOUT, verify_landed
-from penstock.verify.context import VerifyContext
-from penstock.verify.coordinates import landed
+from penstock.verify.context import (
+    BROKER_TIMEOUT,
+    VerifyContext,
+    adjust_expected_before_log,
+    ask_about_gaps,
+    report_position,
+)
+from penstock.verify.coordinates import CoordinateTable, compare, landed, read_at, rows_at
 from penstock.verify.derived_tables import verify_derived
 from penstock.verify.ledger_walk import offsets_of
-from penstock.verify.report import Report
-from penstock.verify.rows import CoordinateTable
+from penstock.verify.report import Partition, Report
 from penstock.verify.unread import runner_state
 
 if TYPE_CHECKING:
@@ -71,6 +75,27 @@ def verify(
             except (ValueError, KeyError, TypeError) as error:  # a commit of its log, or of its source's, is damaged
                 context.report.problems.append(f"its log, or that of its source, cannot be read: {error!r}")
     return [reports[table.name] for table in tables]
+
+
+def verify_landed(context: VerifyContext, rows: CoordinateTable, broker_offsets: TopicOffsets) -> None:
+    """Compare the ledger, the rows and the broker of a table that lands topics with each other."""
+    chain = context.walk(rows_at(rows))
+    report_position(context, broker_offsets)
+    report = context.report
+    try:
+        within = {key: levels[0] for key, levels in chain.expected.levels.items()}
+        coordinates = read_at(rows, context.head.version, within, context.step("reading the coordinates of every row"))
+    except PenstockError as error:
+        report.problems.append(error.message)
+        report.hint = error.hint
+        return
+    report.rows, report.rows_without_coordinates = coordinates.rows, coordinates.without - chain.earlier_without
+    adjust_expected_before_log(context, chain, coordinates)
+    differences = compare(chain.expected, coordinates)
+    report.partitions = [
+        Partition(*key, chain.expected.once(key), difference) for key, difference in differences.items()
+    ]
+    ask_about_gaps(context, chain, broker_offsets)
 
 
 def _creation_hint(state: RunnerState) -> str:

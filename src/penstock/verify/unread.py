@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.ledger.delta_log import RecentLog
 from penstock.operations.status import ALIVE, has_ended, read_state
 from penstock.sources.files.backlog import unread as unread_in_list
+from penstock.spec.lake import is_remote
+from penstock.spec.quantity import counted
 from penstock.storage.delta_rows import open_table
 from penstock.storage.stores import open_store, source_store
+from penstock.verify.data_files import rows_of
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.plan.sources import FilesSource, TopicsSource, VersionsSource
     from penstock.storage.stores import Store
 
-# What a table has not read yet, asked of its source: the broker's ends, the log of the table upstream, the folder.
+# What its source says: the broker's ends, the log of the table upstream, the folder.
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,8 @@ class UnreadSource:
     def __str__(self) -> str:
         if self.count is None:
             return f"how much is unread is not known: {self.unknown}"
-        rows = f" ({_count_text(self.rows, 'row')})" if self.rows is not None and self.count else ""
-        return f"{_count_text(self.count, self.unit)}{rows}{f' of {self.of}' if self.of and self.count else ''}"
-
-
-def _count_text(number: int, unit: str) -> str:
-    return f"{number:,} {unit}{'' if number == 1 else 's'}"
+        rows = f" ({counted(self.rows, 'row')})" if self.rows is not None and self.count else ""
+        return f"{counted(self.count, self.unit)}{rows}{f' of {self.of}' if self.of and self.count else ''}"
 
 
 def summed(parts: Sequence[UnreadSource]) -> UnreadSource:
@@ -83,12 +82,9 @@ def unread_of_topics(
     )
     if undecided_topics:
         return UnreadSource(None, unknown=f"the next start decides where {', '.join(undecided_topics)} begins")
-    late_topics = {place.topic for place in places if place.lag}
-    count = sum(place.lag or 0 for place in places)
-    read_topics = {place.topic for place in places}
-    for topic, records in _new_topics(source, entry, read_topics, broker_offsets):
-        count += records
-        late_topics.add(topic)
+    new_topics = dict(_new_topics(source, entry, {place.topic for place in places}, broker_offsets))
+    late_topics = {place.topic for place in places if place.lag} | new_topics.keys()
+    count = sum(place.lag or 0 for place in places) + sum(new_topics.values())
     return UnreadSource(count, of=", ".join(sorted(late_topics)))
 
 
@@ -162,9 +158,7 @@ class _CommitFiles:
         for line in commit.split("\n"):
             action: dict[str, Any] = json.loads(line) if line else {}
             if (add := action.get("add")) is not None and add["dataChange"]:
-                stats = json.loads(add.get("stats") or "{}")
-                deleted = (add.get("deletionVector") or {}).get("cardinality", 0)
-                counts.append(int(stats["numRecords"]) - deleted if "numRecords" in stats else None)
+                counts.append(rows_of(add))
             removes |= bool((action.get("remove") or {}).get("dataChange"))
             feeds |= "cdc" in action
         return cls(tuple(counts), removes, feeds)
@@ -201,9 +195,8 @@ def _unread_snapshot_files(uri: str, position: Version) -> tuple[int | None, int
 def rows_in(uri: str, version: int) -> int | None:
     """How many rows a version has, from its log alone; None if the log does not say."""
     try:
-        adds = open_table(uri, version).get_add_actions(flatten=True)
-        batches: Any = adds
-        return sum(int(count) for count in batches.column("num_records").to_pylist())
+        adds: Any = open_table(uri, version).get_add_actions(flatten=True)
+        return sum(int(count) for count in adds.column("num_records").to_pylist())
     except Exception:  # no statistics, or a version that can no longer be read
         return None
 
@@ -231,7 +224,7 @@ def _listed_files(source: FilesSource) -> set[str]:
 
 def _folder_files(source: FilesSource) -> Iterator[str]:
     """The names of the files that are there now, as the file list spells them."""
-    from penstock.sources.files.listing import _is_data, _walk, is_remote, name_of
+    from penstock.sources.files.listing import _is_data, _walk, name_of
 
     if is_remote(source.folder):
         for relative in open_store(source.folder).listing(source.folder):
@@ -283,8 +276,7 @@ def runner_state(table: TablePlan, store: Store) -> RunnerState:
     last_state = read_state(store, system, table.name) if system else None
     if last_state is None:
         return RunnerState("never run")
-    alive = last_state.state in ALIVE
-    if alive and _is_dead(table, system, last_state):
+    if last_state.state in ALIVE and _is_dead(table, system, last_state):
         return RunnerState("crashed", hint="`penstock run` continues where the ledger ends")
     state = "running" if last_state.state == "starting" else last_state.state
     return RunnerState(state, last_state.reason, last_state.hint)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, Terminal
@@ -18,9 +18,8 @@ from penstock.sources.delta_changes import changes_read_past, refuse_lost, table
 from penstock.spark.sql_text import quoted_name, quoted_text
 from penstock.storage.delta_rows import count_at, open_table
 from penstock.storage.stores import source_store
-from penstock.verify.coordinates import IN_SOURCE, Expected, Spans, landed
+from penstock.verify.coordinates import IN_SOURCE, CoordinateTable, Expected, Spans, landed, read_at
 from penstock.verify.report import beginning_in_table
-from penstock.verify.rows import CoordinateTable, read_at
 from penstock.verify.unread import summed, unread_of_files, unread_of_table
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def redacted(source: VersionsSource, version: int) -> int:
     return 0 if condition == "TRUE" or version < 0 else count_at(source.uri, version, f"NOT ({condition})")
 
 
-# What a table should have read from the table upstream: the coordinates there, as of the version it has read up to.
+# What the table should have read.
 
 
 @dataclass(frozen=True)
@@ -78,10 +77,15 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
     expected = (
         _expect(read_at(rows, read_position.read_up_to, {}, progress)) if read_position.read_up_to >= 0 else Expected()
     )
-    start = _start_position(context, chain)
-    if start is None:
-        context.report.doubts.append(_explain_missing_start(chain, rows.name))
+    if chain.moves or not context.start_position:
+        reason = (
+            f"its position was moved by hand in version {chain.moves[-1].version}"
+            if chain.moves
+            else "where it began to read is no longer in its log"
+        )
+        context.report.doubts.append(f"{reason}: whether records of {rows.name} are missing cannot be told")
         return UpstreamRows(Expected(), expected)
+    start = parse_version(context.start_position[0])
     before_start = None
     if not start.snapshot and start.version > 0:
         before_start = _read_earlier(context, rows, start.version - 1)
@@ -173,25 +177,12 @@ def changed_upstream(context: VerifyContext) -> bool:
     """Whether rows that were read have been removed or replaced there."""
     source = context.table.versions
     assert source is not None
-    log = DeltaLog(source_store(source, context.store), source.uri, source.label)
-    return any((commit := log.commit(version)) is not None and commit.changes for version in log.versions())
+    return last_changed_version(DeltaLog(source_store(source, context.store), source.uri, source.label)) is not None
 
 
-def _start_position(context: VerifyContext, chain: Chain) -> Version | None:
-    """Where the table began to read; None if that is no longer known, or a person moved its position."""
-    if any(decision.skipped or decision.reread for decision in chain.accepted):
-        return None
-    return parse_version(context.start_position[0]) if context.start_position else None
-
-
-def _explain_missing_start(chain: Chain, upstream: str) -> str:
-    moves = [decision for decision in chain.accepted if decision.skipped or decision.reread]
-    reason = (
-        f"its position was moved by hand in version {moves[-1].version}"
-        if moves
-        else "where it began to read is no longer in its log"
-    )
-    return f"{reason}: whether records of {upstream} are missing cannot be told"
+def last_changed_version(log: DeltaLog) -> int | None:
+    """The newest version of the table upstream that changed rows; None if its log has none."""
+    return max((commit.version for commit in log.backwards() if commit.changes), default=None)
 
 
 def is_read_to_end(read_position: Version, log: DeltaLog, uri: str) -> bool:
@@ -246,12 +237,17 @@ def arrivals(table: TablePlan, tables: Mapping[str, TablePlan], store: Store) ->
     upstream = tables.get(table.source.project_table or "")
     if upstream is None or table.input.origin != "kafka":
         raise Terminal("its source is not a table of the project that lands topics", where=table.name)
-    by_version = _version_lookup(batches, table.name)
+    ends = []
+    for version, entry in batches:
+        after = parse_version(entry.after[0])
+        if not after.whole:
+            raise Terminal("a batch ended within a version of its source", where=table.name)
+        ends.append((after.read_up_to, version))
     table_arrivals = []
     for arrival in arrivals(upstream, tables, store):
-        number = by_version(arrival.number)
+        number = next((version for read_up_to, version in ends if arrival.number <= read_up_to), None)
         if number is not None:
-            table_arrivals.append(Arrival(arrival.topic, arrival.partition, arrival.start, arrival.end, number))
+            table_arrivals.append(replace(arrival, number=number))
     return table_arrivals
 
 
@@ -275,18 +271,3 @@ def _read_batches(table: TablePlan, store: Store) -> list[tuple[int, Entry]]:
         elif entry.kind != "genesis":
             raise Terminal(f"a {entry.kind} in version {version} of {table.name} moved rows", where=table.name)
     return batches
-
-
-def _version_lookup(batches: list[tuple[int, Entry]], table: str) -> Callable[[int], int | None]:
-    """A function from a version of the table upstream to the version of the batch that read it."""
-    ends = []
-    for version, entry in batches:
-        after = parse_version(entry.after[0])
-        if not after.whole:
-            raise Terminal("a batch ended within a version of its source", where=table)
-        ends.append((after.read_up_to, version))
-
-    def batch_version(upstream: int) -> int | None:
-        return next((version for up_to, version in ends if upstream <= up_to), None)
-
-    return batch_version

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from itertools import cycle
+from itertools import count, cycle
 from random import Random
 
-from penstock.dev.generate.event import DAY_MS, Event, EventKind, EventSetting, Render, headers_of, iso
-from penstock.dev.generate.population import DRAW_BITS, Customer, quoted
+from penstock.dev.generate.event import (
+    DAY_MS,
+    DRAW_BITS,
+    Customer,
+    Event,
+    EventKind,
+    EventSetting,
+    Render,
+    headers_of,
+    iso,
+    quoted,
+)
 
 # Orders of a shop: one product each, two-digit amounts, keyed by the order.
 
@@ -32,11 +42,10 @@ def _orders(setting: EventSetting) -> Render:
         for product in people.products
     ]
     by_popularity, by_sales, headers = people.by_popularity, people.by_sales, headers_of("orders")
-    order_id = FIRST_ORDER
+    order_ids = count(FIRST_ORDER + 1)
 
     def render(time_ms: int) -> Event:
-        nonlocal order_id
-        order_id += 1
+        order_id = next(order_ids)
         buyer = buyers[by_popularity[draw(DRAW_BITS)]]
         product, price, cents = product_parts[by_sales[draw(DRAW_BITS)]]
         bits = draw(8)
@@ -99,16 +108,14 @@ def _clicks(setting: EventSetting) -> Render:
     ]
     prices = [f"{product.cents / 100:.2f}" for product in people.products]
     session_count = round(min(MOST_SESSIONS, max(FEWEST_SESSIONS, setting.pace * SECONDS_BETWEEN_CLICKS)))
-    started_count = click_count = 0
+    session_numbers, click_numbers = count(1), count(1)
 
     def arrive() -> _Session:
-        nonlocal started_count
-        started_count += 1
         visitor = people.customers[by_popularity[draw(DRAW_BITS)]]
         bits = draw(6)
         return _Session(
             key=b"%d" % visitor.customer_id,
-            head=f'"session_id":"S{started_count:09d}","user_id":{visitor.customer_id},',
+            head=f'"session_id":"S{next(session_numbers):09d}","user_id":{visitor.customer_id},',
             tail=f'"referrer":"{_REFERRERS[bits & 7]}","device":"{_DEVICES[bits >> 3]}","country":"{visitor.country}",',
             steps=_BUYING * (draw(3) == 0) + [_VIEW] * int(1 + rng.expovariate(1 / 4)) + [_HOME],
         )
@@ -116,8 +123,6 @@ def _clicks(setting: EventSetting) -> Render:
     sessions = [arrive() for _ in range(session_count)]
 
     def render(time_ms: int) -> Event:
-        nonlocal click_count
-        click_count += 1
         session_index = int(rng.random() * session_count)
         session = sessions[session_index]
         step = session.steps.pop()
@@ -132,7 +137,7 @@ def _clicks(setting: EventSetting) -> Render:
             if step.startswith(_PURCHASE):
                 revenue = prices[session.product]
         value = (
-            f'{{"event_id":"E{click_count:010d}",{session.head}{step}{session.tail}'
+            f'{{"event_id":"E{next(click_numbers):010d}",{session.head}{step}{session.tail}'
             f'"revenue":{revenue},"event_timestamp":"{iso(time_ms)}"}}'
         )
         return Event(session.key, value.encode(), headers, time_ms)
@@ -182,7 +187,7 @@ def _customers(setting: EventSetting) -> Render:
     draw, by_popularity, headers = setting.rng.getrandbits, setting.population.by_popularity, headers_of("customers")
     not_created = [_CustomerRow(customer) for customer in reversed(setting.population.customers)]
     rows: list[_CustomerRow] = []
-    sequence = 0
+    sequences = count(1)
 
     def choose(time_ms: int, roll: int) -> _CustomerRow:
         """A row that may change at this time: a new one, or one whose last change is earlier."""
@@ -194,8 +199,6 @@ def _customers(setting: EventSetting) -> Render:
         return rows[-1]
 
     def render(time_ms: int) -> Event:
-        nonlocal sequence
-        sequence += 1
         roll = draw(8)
         row = choose(time_ms, roll)
         row.changed_at = time_ms = max(time_ms, row.changed_at + 1)
@@ -213,7 +216,7 @@ def _customers(setting: EventSetting) -> Render:
         op = "c" if before is None else "d" if row.image is None else "u"
         value = (
             f'{{"op":"{op}","customer_id":{row.key.decode()},"before":{before or "null"},"after":{row.image or "null"},'
-            f'"sequence":{sequence},"updated_at":"{stamp}"}}'
+            f'"sequence":{next(sequences)},"updated_at":"{stamp}"}}'
         )
         return Event(row.key, value.encode(), headers, time_ms)
 
@@ -247,11 +250,10 @@ def _readings(setting: EventSetting) -> Render:
     temperature = [rng.uniform(12, 28) for _ in sensors]
     humidity = [rng.uniform(30, 70) for _ in sensors]
     battery = [rng.uniform(20, 100) for _ in sensors]
-    reading_id = 0
+    reading_ids = count(1)
 
     def render(time_ms: int) -> Event:
-        nonlocal reading_id
-        reading_id += 1
+        reading_id = next(reading_ids)
         sensor = draw(SENSOR_BITS)
         head, key = sensors[sensor]
         # Pulled towards a middle, so that a long run stays within realistic values.
@@ -323,11 +325,9 @@ def _transactions(setting: EventSetting) -> Render:
         )
         for customer in people.customers
     ]
-    start, number = setting.start, 0
+    start, numbers = setting.start, count(1)
 
     def render(time_ms: int) -> Event:
-        nonlocal number
-        number += 1
         payer, account, age_at_start, average, key = payers[by_popularity[draw(DRAW_BITS)]]
         age = max(0, age_at_start + (time_ms - start) // DAY_MS)
         bits = draw(_FACTOR_BITS + 8)
@@ -335,7 +335,7 @@ def _transactions(setting: EventSetting) -> Render:
         if age < YOUNG_DAYS and not bits & 0xF0:
             cents = YOUNG_LIMIT_CENTS + 1 + draw(16)
         value = (
-            f'{{"transaction_id":"T{number:010d}",{payer}"amount":{cents / 100:.2f},{account}{age},'
+            f'{{"transaction_id":"T{next(numbers):010d}",{payer}"amount":{cents / 100:.2f},{account}{age},'
             f'{_MERCHANTS[bits & 15]}"transaction_ts":"{iso(time_ms)}"}}'
         )
         return Event(key, value.encode(), headers, time_ms)

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -146,9 +146,6 @@ def _bad_topic_name(name: str) -> UsageError:
     )
 
 
-# Sending events: each is acknowledged by all replicas, once, or an error says how many were not.
-
-
 CHUNK = 500
 """Events sent between two checks of delivery reports, the clock and `stop`."""
 PACED_SECONDS = 0.01
@@ -170,7 +167,7 @@ class ProducedEvents:
     seconds: float
     offsets: dict[int, int]
     """Offset of the last event, for each partition that was written to."""
-    stopped: bool = field(default=False)
+    stopped: bool = False
     """`stop` ended the run before the events did."""
 
     @property

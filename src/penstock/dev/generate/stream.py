@@ -12,9 +12,18 @@ from itertools import cycle
 from random import Random
 from typing import TypeVar
 
-from penstock.dev.generate.event import DUPLICATE, LATE, MALFORMED, Event, EventKind, EventSetting, to_ms
+from penstock.dev.generate.event import (
+    DUPLICATE,
+    LATE,
+    MALFORMED,
+    Event,
+    EventKind,
+    EventSetting,
+    populate,
+    quoted,
+    to_ms,
+)
 from penstock.dev.generate.kinds import CLICKS, CUSTOMERS, ORDERS, SENSORS, TRANSACTIONS
-from penstock.dev.generate.population import populate, quoted
 from penstock.errors import UsageError
 from penstock.spec.base_model import FindingsError, did_you_mean, quote_value
 from penstock.spec.quantity import instant, seconds
@@ -37,27 +46,19 @@ def _missing_id(event: Event, value: bytes, kind: EventKind, rng: Random) -> Eve
     return event._replace(key=None, value=malformed)
 
 
-def _empty(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
-    return event._replace(value=b"")
-
-
 def _invalid_utf8(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
     """Inserts bytes that are not UTF-8 at the start of the record's last string: the JSON around them stays intact."""
     string_start = value.rindex(b':"') + 2
     return event._replace(value=value[:string_start] + rng.choice(_NOT_UTF8) + value[string_start:])
 
 
-def _null(event: Event, value: bytes, kind: EventKind, rng: Random) -> Event:
-    return event._replace(value=None)
-
-
 FAULTS_BY_NAME: dict[str, Callable[[Event, bytes, EventKind, Random], Event]] = {
     "truncated": _truncated,
     "wrong_type": _wrong_type,
     "missing_id": _missing_id,
-    "empty": _empty,
+    "empty": lambda event, *_: event._replace(value=b""),
     "invalid_utf8": _invalid_utf8,
-    "null": _null,
+    "null": lambda event, *_: event._replace(value=None),
 }
 _NOT_UTF8 = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x80", b"\xf8\x88\x80\x80\x80")
 
@@ -96,9 +97,6 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
 
 
 _parse_json = json.JSONDecoder().raw_decode
-
-
-# The stream of events.
 
 
 KINDS: dict[str, EventKind] = {kind.name: kind for kind in (ORDERS, CLICKS, TRANSACTIONS, CUSTOMERS, SENSORS)}

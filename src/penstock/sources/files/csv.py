@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from penstock.formats.base import PARSED
 from penstock.formats.csv import CsvDecoder, cells, with_types
-from penstock.formats.json import RESCUED, penstock_class
+from penstock.formats.json import RESCUED
 from penstock.sources.columns import FILE, ROW
 from penstock.sources.files.format import (
     HeaderFiles,
@@ -25,7 +25,7 @@ from penstock.sources.files.format import (
     why_no_header,
 )
 from penstock.sources.files.lines import Lines
-from penstock.spark.jvm import java_column, java_frame
+from penstock.spark.jvm import java_column, java_frame, penstock_class
 from penstock.spark.sql_text import quote
 from penstock.spec.schema import column_key
 
@@ -33,23 +33,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from penstock.formats.base import Decoded
-    from penstock.plan.sources import FilesSource
     from penstock.plan.stages import DecodePlan
-    from penstock.sources.files.format import (
-        FormatChoice,
-        Head,
-        RowFilter,
-    )
+    from penstock.sources.files.format import FormatChoice, Head
 
 _OTHER_CELLS = "__others"
 _MAX_SHOWN = 80
 
 
-class CsvLines:
-    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
-        self._spark, self._source, self._lines = spark, source, Lines(spark, source)
-        self.sampled: int | None = None
-
+class CsvLines(Lines):
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
         if not self._source.header:
             return Survey()
@@ -63,7 +54,7 @@ class CsvLines:
 
     def rows(self, names: Sequence[str], choice: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         if not self._source.header:
-            return self._lines.read(names, tasks) if names else self._lines.none()
+            return self.read(names, tasks)
         headers = _open_headers(self._spark, survey.heads, choice.schema.names, self._source.reader)
         return self._records_after_header(headers, [name for name in names if name in survey.heads], tasks)
 
@@ -93,7 +84,7 @@ class CsvLines:
             records = self._records_after_header(headers, [name for name in names if name in heads], len(names))
             parsed: Column = JvmColumn(headers.cells(java_column(F.col("key")), java_column(F.col("value"))))
         else:
-            records = self._lines.read(names, len(names))
+            records = self.read(names, len(names))
             texts = records.where("value IS NOT NULL").select("value")
             width = penstock_class(self._spark, "Sample", "csv").width(java_frame(texts), dict(self._source.reader))
             fields = [f"_c{index}" for index in range(width)]
@@ -109,19 +100,6 @@ class CsvLines:
         kinds = ("string" if kind == "void" else kind for kind in str(sample.types()).split("\n"))
         return StructType([StructField(*pair) for pair in zip(fields, map(DataType.fromDDL, kinds), strict=True)])
 
-    def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
-        return self._lines.plain(names)
-
-    def probe(self, name: str) -> None:
-        self._lines.probe(name)
-
-    def first(self, names: Sequence[str]) -> tuple[str, str] | None:
-        return self._lines.first(names)
-
-    def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
-        """No fields: the headers name all of them beforehand."""
-        return StructType()
-
     def _why_unfit(self, head: Head, known: set[str]) -> str | None:
         """Why the file does not fit. A name that occurs twice is ambiguous, unless new fields are kept, too."""
         if (reason := why_no_header(head, known)) is not None:
@@ -131,9 +109,9 @@ class CsvLines:
 
     def _records_after_header(self, headers: Any, names: Sequence[str], tasks: int) -> DataFrame:
         """The records after the headers, each with its header in `key`."""
+        lines = self.read(names, tasks)
         if not names:
-            return self._lines.none()
-        lines = self._lines.read(names, tasks)
+            return lines
         records = lines.where(JvmColumn(headers.isBehind(java_column(F.col(FILE)), java_column(F.col(ROW)))))
         return records.withColumn("key", JvmColumn(headers.line(java_column(F.col(FILE)))))
 

@@ -1,21 +1,22 @@
-"""The protocol of a file format, and the header of a CSV file."""
+"""What a file format does, and the header of a CSV file."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from penstock.errors import Terminal
-from penstock.formats.json import penstock_class
 from penstock.sources.files.listing import location_of
-from penstock.spark.jvm import hadoop_conf, jvm_of
+from penstock.sources.files.types import schema_text
+from penstock.spark.jvm import hadoop_conf, jvm_of, penstock_class
 from penstock.spec.schema import column_key
 
 if TYPE_CHECKING:
@@ -252,9 +253,6 @@ def column_keys(names: Sequence[str]) -> set[str]:
     return {column_key(name) for name in names}
 
 
-# The protocol of a file format.
-
-
 @dataclass(frozen=True)
 class Survey:
     """What is known about the files of a batch before their rows are read."""
@@ -279,6 +277,16 @@ class FormatChoice:
     stops_at_new_fields: bool = True
     """A field that is not in the schema stops the read, unless new fields are simply left out."""
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """What the lake stores of it."""
+        return {
+            "columns": schema_text(self.schema),
+            "left_out": list(self.left_out),
+            "full": not self.stops_at_new_fields,
+            "schema": self.schema.jsonValue(),
+        }
+
 
 class UnfitFiles(Exception):
     """Files that do not fit the table, each with the reason."""
@@ -288,35 +296,45 @@ class UnfitFiles(Exception):
         self.reasons = reasons
 
 
-class Format(Protocol):
-    sampled: int | None
+class Format(ABC):
+    """What a file format does. The defaults are for files whose fields are known only from their rows."""
+
+    sampled: int | None = None
     """How many records the last inference read, if it read records."""
 
     def survey(self, names: Sequence[str], schema: StructType) -> Survey:
-        """Raises Unfit if a file does not fit the schema, or Spark's error if a file cannot be opened."""
+        """Raises UnfitFiles if a file does not fit the schema, or Spark's error if a file cannot be opened."""
+        return Survey()
 
+    @abstractmethod
     def rows(self, names: Sequence[str], choice: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
         """The input of a table's stages: one row per line or record, with its file and its number in that."""
 
     def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> Decoder | None:
         """None if the rows need no decoder, or the same as Kafka's payloads."""
+        return None
 
     def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
         """Decides which of the first files fit the table, before a schema is inferred. Raises Terminal if only the user
         can decide."""
+        return HeaderFiles(list(names), [])
 
+    @abstractmethod
     def infer(self, names: Sequence[str]) -> StructType:
         """The fields that the files have."""
 
+    @abstractmethod
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         """All files without further processing, to find out whether they can be read."""
 
-    def probe(self, name: str) -> None:
-        """Raises if a quick check of this file, without Spark tasks, shows that it cannot be read."""
+    def probe(self, name: str) -> None:  # noqa: B027
+        """Raises if a check of this file that is quicker than Spark's own read shows that it cannot be read."""
 
     def first(self, names: Sequence[str]) -> tuple[str, str] | None:
         """The file of the first line that is not blank, and that line; None for formats without lines."""
+        return None
 
     def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
-        """The fields of the records that stop a read because they have a field that is not in the schema; `only`
-        selects some of the records."""
+        """The fields of the records that stop a read because they have a field that is not in the schema; none where
+        headers or footers name all fields beforehand. `only` selects some of the records."""
+        return StructType()

@@ -13,14 +13,14 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import StructType
 
 from penstock.formats.base import case, reason
-from penstock.formats.json import UNKNOWN, JsonDecoder, penstock_class
+from penstock.formats.json import UNKNOWN, JsonDecoder
 from penstock.plan.stages import DecodePlan
 from penstock.sources.columns import FILE, ROW
-from penstock.sources.files.format import BOM, HeaderFiles, Survey, read_through
+from penstock.sources.files.format import BOM, Format, read_through
 from penstock.sources.files.listing import AS_NAMED, location_of, name_column
 from penstock.sources.files.types import decoder_schema
 from penstock.spark.expressions import no_rows
-from penstock.spark.jvm import java_column, java_frame
+from penstock.spark.jvm import java_column, java_frame, penstock_class
 from penstock.spark.sql_text import literal
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 
     from penstock.formats.base import Decoded, Decoder
     from penstock.plan.sources import FilesSource
-    from penstock.sources.files.format import FormatChoice, RowFilter
+    from penstock.sources.files.format import FormatChoice, RowFilter, Survey
 
-# Lines of text files, each with its file and its number in it.
-#
 # Spark does not count the lines of a file. But it can be told never to split a file and never to give two files to one
 # task; then the row's number within its task is the line's number, whatever machine reads it.
 
@@ -41,14 +39,16 @@ _ROW_IN_TASK_MASK = (1 << 33) - 1
 _LINE = "__line"
 
 
-class Lines:
+class Lines(Format):
+    """What all files of lines have in common."""
+
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self.session = spark.newSession()
         self.session.conf.set("spark.sql.files.maxPartitionBytes", _LARGER_THAN_ANY_FILE)
         self.session.conf.set("spark.sql.files.openCostInBytes", _LARGER_THAN_ANY_FILE)
         self._spark, self._source, self._name = spark, source, name_column(spark, source)
 
-    def plain(self, names: Sequence[str]) -> DataFrame:
+    def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         """The lines without their file and number, as fast as Spark can read them."""
         return self._text(self._spark, names)
 
@@ -57,6 +57,9 @@ class Lines:
 
     def read(self, names: Sequence[str], tasks: int) -> DataFrame:
         """The records without blank lines. Bytes that are not UTF-8 are kept in binary. `key` is for the header."""
+        if not names:
+            columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
+            return no_rows(self.session, cast(StructType, StructType.fromDDL(columns)))
         lines = self._csv_records(names, tasks) if self._source.format == "csv" else self._numbered_lines(names, tasks)
         if self._source.documents:
             lines = _split_documents(lines)
@@ -97,10 +100,6 @@ class Lines:
         locations = [location_of(name, self._source) for name in names]
         return session.read.options(**AS_NAMED).text(locations, wholetext=self._source.documents)
 
-    def none(self) -> DataFrame:
-        columns = f"key STRING, value STRING, value_binary BINARY, {FILE} STRING, {ROW} BIGINT"
-        return no_rows(self.session, cast(StructType, StructType.fromDDL(columns)))
-
 
 def _split_documents(documents: DataFrame) -> DataFrame:
     """The records of documents: the elements of a list, each as written, or the document itself. A document that is not
@@ -115,58 +114,34 @@ def _split_documents(documents: DataFrame) -> DataFrame:
     )
 
 
-# JSON files: one object per line, or one document per file.
-
-
 NEW_FIELD = "penstock: a field that the schema does not name"
 """The error that stops a read at such a field: nothing was written, and the read starts again with a schema that has
 the field."""
 
 
-class JsonLines:
-    def __init__(self, spark: SparkSession, source: FilesSource) -> None:
-        self._source, self._lines = source, Lines(spark, source)
-        self.sampled: int | None = None
-
-    def survey(self, names: Sequence[str], schema: StructType) -> Survey:
-        return Survey()
-
+class JsonLines(Lines):
     def rows(self, names: Sequence[str], choice: FormatChoice, survey: Survey, tasks: int) -> DataFrame:
-        return self._lines.read(names, tasks) if names else self._lines.none()
+        return self.read(names, tasks)
 
     def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> Decoder:
         if self._source.new_fields in ("add", "fail") and choice.stops_at_new_fields:
-            return WatchfulJson(plan, binary, choice.left_out)
-        return RefusingJson(plan, binary) if self._source.new_fields == "fail" else JsonDecoder(plan, binary)
-
-    def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
-        return HeaderFiles(list(names), [])
+            return WatchfulJson(JsonDecoder(plan, binary, choice.left_out))
+        decoder = JsonDecoder(plan, binary)
+        return RefusingJson(decoder) if self._source.new_fields == "fail" else decoder
 
     def infer(self, names: Sequence[str]) -> StructType:
-        schema, self.sampled = infer_json(self._read_texts(names))
+        schema, self.sampled = infer_json(self.read(names, len(names)).select("value"))
         return schema
-
-    def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
-        return self._lines.plain(names)
-
-    def probe(self, name: str) -> None:
-        self._lines.probe(name)
-
-    def first(self, names: Sequence[str]) -> tuple[str, str] | None:
-        return self._lines.first(names)
 
     def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
         """The fields of the good records that have a field which is not in the schema. Rejected records must not decide
         what a field is."""
         plan = DecodePlan("json", "value", decoder_schema(choice.schema))
-        records = self._lines.read(names, len(names))
+        records = self.read(names, len(names))
         texts = (records if only is None else only(records)).select("value")
         decoded = JsonDecoder(plan, None, choice.left_out).decode(texts)
         schema, _ = infer_json(decoded.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}").select("value"))
         return schema
-
-    def _read_texts(self, names: Sequence[str]) -> DataFrame:
-        return self._lines.read(names, len(names)).select("value")
 
 
 def infer_json(texts: DataFrame) -> tuple[StructType, int]:
@@ -178,14 +153,13 @@ def infer_json(texts: DataFrame) -> tuple[StructType, int]:
 
 @dataclass(frozen=True)
 class WatchfulJson:
-    """A decoder that stops the read at a field which is not in the schema and is not to be left out."""
+    """A decoder that stops the read at a field which is not in the schema and is not to be left out. Fields of rejected
+    records do not count."""
 
-    plan: DecodePlan
-    binary: str | None
-    left_out: tuple[str, ...]
+    inner: Decoder
 
     def decode(self, records: DataFrame) -> Decoded:
-        decoded = JsonDecoder(self.plan, self.binary, self.left_out).decode(records)
+        decoded = self.inner.decode(records)
         has_new_field = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}, raise_error({literal(NEW_FIELD)}), false)"
         return replace(decoded, is_bad=f"({has_new_field} OR {decoded.is_bad})")
 
@@ -194,11 +168,11 @@ class WatchfulJson:
 class RefusingJson:
     """A decoder for records that run again in a table that new fields stop: a record with a new field is rejected."""
 
-    plan: DecodePlan
-    binary: str | None
+    inner: Decoder
 
     def decode(self, records: DataFrame) -> Decoded:
-        decoded = JsonDecoder(self.plan, self.binary).decode(records)
+        decoded = self.inner.decode(records)
         unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
         explanation = case([(f"{decoded.is_bad} OR {UNKNOWN} IS NULL", decoded.reason)], unknown)
-        return replace(decoded, is_bad=f"({decoded.is_bad} OR {UNKNOWN} IS NOT NULL)", reason=explanation)
+        bad = f"({decoded.is_bad} OR ({UNKNOWN} IS NOT NULL AND NOT {decoded.is_dropped}))"
+        return replace(decoded, is_bad=bad, reason=explanation)

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from penstock.errors import SetupError, Transient
 from penstock.spark.jvm import jvm_of
 from penstock.spark.sql_text import literal
+from penstock.spec.lake import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
 # The name of a file in the manifest, in `_source` and in messages: its path relative to the project folder if it is
 # below that, so that a project can be moved; else its full path, or its URI.
-
-
-def is_remote(location: str) -> bool:
-    return "://" in location
 
 
 AS_NAMED = {"__globPaths__": "false", "recursiveFileLookup": "true"}
@@ -64,9 +61,6 @@ def _root_prefix(source: FilesSource) -> str:
 def _encoded_path(spark: SparkSession, folder: str) -> str:
     jvm: Any = jvm_of(spark)
     return f"{jvm.org.apache.hadoop.fs.Path(f'file://{folder}').toUri().getRawPath()}/"
-
-
-# The files that a folder holds now, including its subfolders.
 
 
 _HIDDEN = ("_", ".")

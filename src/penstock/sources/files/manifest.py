@@ -16,8 +16,10 @@ from penstock.errors import Conflict
 from penstock.ledger.commit import next_number
 from penstock.ledger.create import create_table
 from penstock.ledger.delta_log import DeltaLog
-from penstock.sources.files.listing import File, is_remote, list_files
+from penstock.sources.files.listing import File, list_files
 from penstock.spark.expressions import known_rows
+from penstock.spec.lake import is_remote
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,19 +167,15 @@ class Lister:
         reported |= {file.name: [file.size, file.modified_ms] for file in new}
         self._store.write(path, json.dumps(dict(list(reported.items())[-_MAX_REPORTED:])))
         yield (
-            f"{_count(len(new))} changed after {'it was' if len(new) == 1 else 'they were'} listed, which is not read "
-            f"again: {_joined([file.name for file in new])}. New rows belong in a new file"
+            f"{counted(len(new), 'file')} changed after {'it was' if len(new) == 1 else 'they were'} listed, which is "
+            f"not read again: {_joined([file.name for file in new])}. New rows belong in a new file"
         )
 
     def _report_strange(self, names: Iterable[str]) -> Iterable[str]:
         new = [name for name in names if name not in self._strange]
         self._strange.update(new)
         if new:
-            yield f"{_count(len(new))} cannot be read, for their names are not UTF-8: {_joined(new)}"
-
-
-def _count(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
+            yield f"{counted(len(new), 'file')} cannot be read, for their names are not UTF-8: {_joined(new)}"
 
 
 def _joined(names: list[str]) -> str:

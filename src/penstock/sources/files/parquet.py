@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.formats.json import RESCUED
 from penstock.sources.columns import FILE, ROW
-from penstock.sources.files.format import HeaderFiles, Survey
+from penstock.sources.files.format import Format, Survey
 from penstock.sources.files.listing import AS_NAMED, location_of, name_column
 from penstock.sources.files.types import added, merged
 from penstock.spark.expressions import no_rows
@@ -20,13 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.plan.sources import FilesSource
-    from penstock.plan.stages import DecodePlan
-    from penstock.sources.files.format import FormatChoice, RowFilter
+    from penstock.sources.files.format import FormatChoice
 
 
-class ParquetFiles:
-    sampled: int | None = None
-
+class ParquetFiles(Format):
     def __init__(self, spark: SparkSession, source: FilesSource) -> None:
         self._session, self._source, self._name = spark.newSession(), source, name_column(spark, source)
         # Spark has no type for nanoseconds: as a TIMESTAMP they could not be read at all.
@@ -54,38 +51,23 @@ class ParquetFiles:
         extra = [f"{rescued} AS {RESCUED}"] if rescue else []
         return rows.selectExpr(*map(quote, choice.schema.names), *extra, FILE, ROW)
 
-    def decoder(self, plan: DecodePlan, binary: str | None, choice: FormatChoice, survey: Survey) -> None:
-        return None
-
-    def establish(self, names: Sequence[str], table: str) -> HeaderFiles:
-        return HeaderFiles(list(names), [])
-
     def infer(self, names: Sequence[str]) -> StructType:
         """Where two files use one name for different types, the first file counts: the other cannot be read with that
         type, and is recognised by that."""
-        reader = self._session.read.option("mergeSchema", "true").options(**AS_NAMED)
-        locations = self._locations(names)
         try:
-            return reader.parquet(*locations).schema
+            return self._merge_files(names).schema
         except Exception as error:
             if "MERGE_SCHEMA" not in str(error) or len(names) == 1:
                 raise
-        return reduce(merged, (reader.parquet(location).schema for location in locations))
+        return reduce(merged, (self._merge_files([name]).schema for name in names))
 
     def plain(self, names: Sequence[str], schema: StructType) -> DataFrame:
         """Reads with the columns that the footers name, so it fails where `infer` does."""
+        return self._merge_files(names)
+
+    def _merge_files(self, names: Sequence[str]) -> DataFrame:
         reader = self._session.read.option("mergeSchema", "true").options(**AS_NAMED)
         return reader.parquet(*self._locations(names))
-
-    def probe(self, name: str) -> None:
-        """Does nothing: no check is quicker than Spark's own read."""
-
-    def first(self, names: Sequence[str]) -> None:
-        return None
-
-    def new_fields(self, names: Sequence[str], choice: FormatChoice, only: RowFilter | None = None) -> StructType:
-        """No fields: the footers name all of them beforehand."""
-        return StructType()
 
     def _locations(self, names: Sequence[str]) -> list[str]:
         return [location_of(name, self._source) for name in names]

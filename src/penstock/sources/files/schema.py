@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError, Terminal, Transient
+from penstock.sources.files.csv import CsvLines
 from penstock.sources.files.format import FormatChoice
-from penstock.sources.files.formats import open_format
+from penstock.sources.files.lines import JsonLines
 from penstock.sources.files.listing import list_files
+from penstock.sources.files.parquet import ParquetFiles
 from penstock.sources.files.types import (
     MOST_ADDED,
     bounded,
@@ -20,12 +22,12 @@ from penstock.sources.files.types import (
     mixed,
     no_more_columns,
     nulls_to_json_text,
-    schema_text,
     size_of,
     spark_schema,
     usable,
 )
 from penstock.sources.files.unreadable import find_unreadable, is_about_files
+from penstock.spec.quantity import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
     from penstock.sources.files.listing import File
     from penstock.storage.stores import Store
 
+_FORMATS: dict[str, Callable[[SparkSession, FilesSource], Format]] = {
+    "json": JsonLines,
+    "csv": CsvLines,
+    "parquet": ParquetFiles,
+}
 _MAX_SHOWN = 80
 _SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
 """How much is read to infer a schema; fields that only later files have are new."""
@@ -43,7 +50,7 @@ _SAMPLE_FILES, _SAMPLE_BYTES = 100, 64 * 1024 * 1024
 class FileSchema:
     def __init__(self, spark: SparkSession, store: Store, source: FilesSource, table: str) -> None:
         self._spark, self._store, self._source, self._table = spark, store, source, table
-        self.format: Format = open_format(spark, source)
+        self.format: Format = _FORMATS[source.format](spark, source)
         self._inferred_from: dict[str, Any] | None = None
 
     def require(self) -> FormatChoice:
@@ -72,10 +79,10 @@ class FileSchema:
         if self._source.schema is not None or sample is None:
             return []
         records = "" if sample["records"] is None else f", {sample['records']:,} records"
-        files = "1 file" if sample["files"] == 1 else f"{sample['files']:,} files"
         remarks = [
-            f"schema inferred from {files} ({sample['first']}{' and others' if sample['files'] > 1 else ''}{records}, "
-            f"{sample['bytes']:,} bytes), kept in {self._source.stored}: {document['columns']}"
+            f"schema inferred from {counted(sample['files'], 'file')} ({sample['first']}"
+            f"{' and others' if sample['files'] > 1 else ''}{records}, {sample['bytes']:,} bytes), kept in "
+            f"{self._source.stored}: {document['columns']}"
         ]
         remarks += [
             f"{name} has values of several kinds ({kinds}): it is a STRING with their JSON text"
@@ -85,12 +92,7 @@ class FileSchema:
 
     def keep(self, choice: FormatChoice) -> None:
         """Stores the choice; called before anything is written with it."""
-        document = {
-            "columns": schema_text(choice.schema),
-            "left_out": list(choice.left_out),
-            "full": not choice.stops_at_new_fields,
-            "schema": choice.schema.jsonValue(),
-        }
+        document = choice.document
         previous = self._document() or {}
         if self._source.schema is None:
             first = StructType.fromJson(previous["schema"]) if previous else choice.schema
@@ -132,7 +134,8 @@ class FileSchema:
     def _nothing_to_infer(self, names: Sequence[str]) -> PenstockError:
         """Why no column was found."""
         if not self.format.sampled and (first := self.format.first(names)) is not None:
-            document = "if a file is one document, write `options: {multiLine: true}`; " if self._expects_lines else ""
+            expects_lines = self._source.format == "json" and not self._source.documents
+            document = "if a file is one document, write `options: {multiLine: true}`; " if expects_lines else ""
             return Terminal(
                 f"no line of the files in {self._source.folder} is a record, so no schema can be inferred; "
                 f"{first[0]} begins with `{first[1][:_MAX_SHOWN]}`",
@@ -146,10 +149,6 @@ class FileSchema:
             where=self._table,
             hint="more files are waited for; with `schema` the table is made without them",
         )
-
-    @property
-    def _expects_lines(self) -> bool:
-        return self._source.format == "json" and not self._source.documents
 
     def _infer_from(self, files: Mapping[str, File], names: Sequence[str]) -> FormatChoice:
         if not names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import ArrayType, DecimalType, MapType, NullType, StringType, StructField, StructType
@@ -96,35 +95,7 @@ def _usable_type(kind: DataType) -> DataType | None:
 def merged(old: StructType, new: StructType) -> StructType:
     """`old` with the fields that only `new` has, also within objects; existing types stay. Names are compared without
     case, and new fields are nullable."""
-    new_fields = {column_key(field.name): field for field in new.fields}
-    fields = [
-        StructField(
-            field.name,
-            _merge_types(field.dataType, new_fields[column_key(field.name)].dataType)
-            if column_key(field.name) in new_fields
-            else field.dataType,
-            field.nullable,
-            field.metadata,
-        )
-        for field in old.fields
-    ]
-    old_names = {column_key(field.name) for field in old.fields}
-    fields += [
-        StructField(field.name, field.dataType, metadata=field.metadata)
-        for field in new.fields
-        if column_key(field.name) not in old_names
-    ]
-    return StructType(fields)
-
-
-def _merge_types(old: DataType, new: DataType) -> DataType:
-    if isinstance(old, StructType) and isinstance(new, StructType):
-        return merged(old, new)
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return ArrayType(_merge_types(old.elementType, new.elementType), old.containsNull)
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return MapType(old.keyType, _merge_types(old.valueType, new.valueType), old.valueContainsNull)
-    return old
+    return _grow_schema(old, new, None)
 
 
 def added(old: StructType, new: StructType) -> StructType:
@@ -136,11 +107,11 @@ def added(old: StructType, new: StructType) -> StructType:
 def bounded(old: StructType, new: StructType, room: int) -> StructType:
     """`old` with the fields that only `new` has, at most `room` of them, nested ones included; in order of their names,
     so that the same records always give the same schema."""
-    remaining = [max(room, 0)]
-    return _grow_schema(old, new, remaining)
+    return _grow_schema(old, new, [max(room, 0)])
 
 
-def _grow_schema(old: StructType, new: StructType, remaining: list[int]) -> StructType:
+def _grow_schema(old: StructType, new: StructType, remaining: list[int] | None) -> StructType:
+    """`remaining` is how many fields may still be added, as the one element of a list; None sets no limit."""
     new_fields = {column_key(field.name): field for field in new.fields}
     fields = [
         StructField(
@@ -153,15 +124,17 @@ def _grow_schema(old: StructType, new: StructType, remaining: list[int]) -> Stru
         else field
         for field in old.fields
     ]
-    old_names = {column_key(field.name) for field in old.fields}
-    for field in sorted(new.fields, key=lambda field: field.name):
-        if column_key(field.name) not in old_names and size_of(field.dataType) + 1 <= remaining[0]:
+    candidates = added(old, new).fields
+    for field in candidates if remaining is None else sorted(candidates, key=lambda field: field.name):
+        if remaining is not None:
+            if size_of(field.dataType) + 1 > remaining[0]:
+                continue
             remaining[0] -= size_of(field.dataType) + 1
-            fields.append(StructField(field.name, field.dataType, metadata=field.metadata))
+        fields.append(StructField(field.name, field.dataType, metadata=field.metadata))
     return StructType(fields)
 
 
-def _grow_type(old: DataType, new: DataType, remaining: list[int]) -> DataType:
+def _grow_type(old: DataType, new: DataType, remaining: list[int] | None) -> DataType:
     if isinstance(old, StructType) and isinstance(new, StructType):
         return _grow_schema(old, new, remaining)
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):
@@ -187,10 +160,6 @@ def no_more_columns(source: str, others: str, most: int) -> str:
         f"No more columns are added from now on: other new fields are {others}. "
         "If the names are values, declare the object that has them as MAP<STRING, …>"
     )
-
-
-def drop_fields(schema: StructType, names: Collection[str]) -> StructType:
-    return StructType([field for field in schema.fields if field.name not in names])
 
 
 def nulls_to_json_text(schema: StructType) -> StructType:

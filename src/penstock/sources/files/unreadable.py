@@ -6,10 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
 from penstock.sources.files.listing import location_of
+from penstock.spark.jvm import java_causes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,27 +120,14 @@ def _try_reading(names: Sequence[str], read: Callable[[Sequence[str]], DataFrame
 def error_text(error: BaseException) -> str:
     """The messages of the error and all its causes. Spark's own text leaves the causes out, or adds a stack trace of a
     hundred functions."""
-    cause: Any = _java_exception(error)
-    parts = [str(error)] if cause is None else []
-    for _ in range(20):
-        if cause is None:
-            break
-        parts.append(str(cause.toString()))
-        cause = cause.getCause()
-    return "\n".join(parts)
+    return "\n".join([str(cause.toString()) for cause in islice(java_causes(error), 20)] or [str(error)])
 
 
 def _innermost_cause(error: BaseException) -> str:
     """The innermost cause in one line."""
-    cause: Any = _java_exception(error)
-    while cause is not None and cause.getCause() is not None:
-        cause = cause.getCause()
-    text = str(cause.toString()) if cause is not None else str(error)
+    causes = list(java_causes(error))
+    text = str(causes[-1].toString()) if causes else str(error)
     if mismatch := _OTHER_TYPE.search(text):
         return f"its column {mismatch[1]} is stored as {mismatch[2]} and cannot be read as {mismatch[3].upper()}"
     line = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
     return re.sub(r"^(?:[a-z][\w$]*[.])+", "", line)[:_MAX_LENGTH]
-
-
-def _java_exception(error: BaseException) -> Any:
-    return getattr(error, "java_exception", None) or getattr(error, "_origin", None)

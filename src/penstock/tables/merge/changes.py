@@ -27,7 +27,7 @@ CONTENT = "__content"
 
 
 def batch_changes(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], time_ms: int, table: str) -> DataFrame:
-    """The changes with the table's columns, ALL and CONTENT. A delete keeps only its keys and partition columns."""
+    """The changes with the table's columns, TRUNCATE_MARK and CONTENT. A delete keeps keys and partition columns."""
     if plan.ignore is not None:
         rows = rows.where(f"NOT coalesce({plan.ignore}, false)")
     values = _value_columns(rows.schema, plan, table)
@@ -85,7 +85,7 @@ def schema(rows: DataFrame, plan: MergePlan, partition_by: Sequence[str], table:
     change_rows = batch_changes(rows.limit(0), plan, partition_by, 0, table).drop(CONTENT, TRUNCATE_MARK)
     for name in (*plan.keys, SEQUENCE):
         data_type = change_rows.schema[name].dataType
-        if _contains_type(data_type, MapType) or _contains_type(data_type, VariantType):
+        if _contains_type(data_type, MapType, VariantType):
             label = "the sequence" if name == SEQUENCE else f"the key {name}"
             raise Terminal(
                 f"{label} is {data_type.simpleString()}, which has no order",
@@ -109,9 +109,7 @@ def _value_columns(row_schema: StructType, plan: MergePlan, table: str) -> list[
     for name in (*plan.keys, *plan.only, *plan.but):
         if name.casefold() not in columns:
             raise Terminal(
-                f"the changes have no column {name}",
-                where=table,
-                hint=f"they have: {', '.join(row_schema.names)}",
+                f"the changes have no column {name}", where=table, hint=f"they have: {', '.join(row_schema.names)}"
             )
     keys = {key.casefold() for key in plan.keys}
     excluded = {name.casefold() for name in plan.but} | keys | {SOURCE}
@@ -123,24 +121,22 @@ def _value_columns(row_schema: StructType, plan: MergePlan, table: str) -> list[
             raise Terminal(
                 f"{name} is a column that a merged table has itself",
                 where=table,
-                hint="give it another name in sql or a transform, or leave it out: merge: {columns: {except: ["
-                + name
-                + "]}}",
+                hint="give it another name in sql or a transform, or leave it out: "
+                f"merge: {{columns: {{except: [{name}]}}}}",
             )
     return values
 
 
 def _hash_input(data_type: DataType, name: str) -> str:
     """The column, or its JSON where Spark cannot hash its type: maps and variants."""
-    unhashable = _contains_type(data_type, MapType) or _contains_type(data_type, VariantType)
-    return f"to_json(named_struct('value', {name}))" if unhashable else name
+    return f"to_json(named_struct('value', {name}))" if _contains_type(data_type, MapType, VariantType) else name
 
 
-def _contains_type(data_type: DataType, type_class: type[DataType]) -> bool:
-    if isinstance(data_type, type_class):
+def _contains_type(data_type: DataType, *type_classes: type[DataType]) -> bool:
+    if isinstance(data_type, type_classes):
         return True
     if isinstance(data_type, StructType):
-        return any(_contains_type(field.dataType, type_class) for field in data_type.fields)
+        return any(_contains_type(field.dataType, *type_classes) for field in data_type.fields)
     if isinstance(data_type, MapType):
-        return _contains_type(data_type.keyType, type_class) or _contains_type(data_type.valueType, type_class)
-    return isinstance(data_type, ArrayType) and _contains_type(data_type.elementType, type_class)
+        return any(_contains_type(inner, *type_classes) for inner in (data_type.keyType, data_type.valueType))
+    return isinstance(data_type, ArrayType) and _contains_type(data_type.elementType, *type_classes)

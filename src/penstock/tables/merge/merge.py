@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DateType,
-    DecimalType,
-    IntegralType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql.types import DateType, DecimalType, IntegralType, StringType, TimestampNTZType, TimestampType
 
 from penstock.errors import TableChanged
 from penstock.ledger.commit import commit_metadata
@@ -47,10 +40,7 @@ from penstock.tables.merge.truncate import after_horizon, truncates, with_trunca
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import (
-        DataType,
-        StructType,
-    )
+    from pyspark.sql.types import DataType, StructType
 
     from penstock.ledger.entry import Entry
     from penstock.ledger.write_target import WriteTarget
@@ -64,15 +54,15 @@ if TYPE_CHECKING:
 # process.
 
 
-_BOUNDED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType, StringType)
-"""Types whose order survives in a file's statistics, exactly or safely rounded."""
 _COUNTED = (IntegralType, DecimalType, DateType, TimestampType, TimestampNTZType)
 BUCKETS = 64
 _NUMBER = "__number"
 
 
 def bounded(data_type: DataType) -> bool:
-    return isinstance(data_type, _BOUNDED)
+    """Whether the order of its values survives in a file's statistics, exactly or safely rounded, and their bounds can
+    be written and read back exactly: times as numbers, all others as text."""
+    return isinstance(data_type, (*_COUNTED, StringType))
 
 
 def key_ranges(schema: StructType, keys: Sequence[str]) -> list[str]:
@@ -121,7 +111,7 @@ def _as_number(data_type: DataType, name: str) -> str:
     return f"CAST({name} AS DOUBLE)"
 
 
-# Merging a batch: one read of the files that can hold its keys, one write, one commit.
+# Merging a batch.
 
 
 SCANNED, FILES = "scanned", "files"
@@ -141,7 +131,7 @@ def table_schema(table: TablePlan, rows: DataFrame) -> StructType:
 
 
 class TableMerge:
-    """Merges batches into one table. `done` releases what was cached for a batch."""
+    """Merges batches into one table. `release` gives up what was cached for a batch."""
 
     def __init__(self, table: TablePlan, tombstones: TombstoneTable | None = None) -> None:
         """`tombstones`: None if there is no such table, or if rows are only previewed."""
@@ -158,31 +148,25 @@ class TableMerge:
         self, rows: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int, rejects: Callable[[], int]
     ) -> None:
         """`rejects` counts the rows of the batch that go to quarantine; called only where the count matters."""
-        session = rows.sparkSession
+        session, replaces_all = rows.sparkSession, write_target.replaces_all
+        has_extracts = self._plan.snapshot is not None
         with commit_metadata(session, entry, idempotent=write_target.idempotent, uri=write_target.uri):
-            exchange = (
-                EmptyExchange(session, write_target.uri)
-                if write_target.replaces_all
-                else Exchange(session, write_target.uri)
-            )
+            exchange = (EmptyExchange if replaces_all else Exchange)(session, write_target.uri)
             self._refuse_other_merge(exchange.setting(PROPERTY))
-            if not write_target.replaces_all and exchange.already_committed:
+            if not replaces_all and exchange.already_committed:
                 return
             batch_changes = self.changes(rows, entry)
             values = values_of(batch_changes.columns, self._plan)
             incoming = _with_all_columns(batch_changes, exchange.schema)
-            if self._plan.snapshot is None and self._plan.history == "scd1":
+            if not has_extracts and self._plan.history == "scd1":
                 incoming = after_horizon(incoming, entry.horizon)
             if files == 1:  # one task: the changes of a key are together without a shuffle
                 incoming = incoming.coalesce(1)
             ranked = self._cache(self._rank_changes(incoming, self._plan.keys))
-            summary = _summarize(ranked, self._plan.keys, entry.horizon if self._plan.snapshot is None else None)
-            newest, few = (
-                self._decisive_changes(ranked),
-                summary.rows <= _FEW and not summary.truncated and self._plan.snapshot is None,
-            )
-            horizon = summary.horizon
-            if self._plan.snapshot is not None:
+            summary = _summarize(ranked, self._plan.keys, None if has_extracts else entry.horizon)
+            newest, horizon = self._decisive_changes(ranked), summary.horizon
+            few = summary.rows <= _FEW and not summary.truncated and not has_extracts
+            if has_extracts:
                 newest, horizon = self._changes_of_extracts(exchange, ranked, newest, values, entry, rejects)
             elif summary.truncated:
                 assert horizon is not None
@@ -191,21 +175,18 @@ class TableMerge:
                 self._select_files(exchange, newest, summary)
                 newest = self._end_late_rows(newest, entry.horizon, values, entry)
             rows = self._existing_rows(exchange, summary, write_target)
-            existing = _with_keys(rows, newest, self._plan.keys, few=few)
-            merge_result = self._cache(
-                self._merge_result(newest, existing, values, feed=exchange.keeps_change_feed, few=few)
-            )
+            existing = with_keys(rows, newest, self._plan.keys, few=few)
+            feed = exchange.keeps_change_feed
+            merge_result = self._cache(self._merge_result(newest, existing, values, feed=feed, few=few))
             row_counts, conflicts = exchange.mark_removed(removals_by_file(merge_result), COUNTS), summary.contradicted
             if row_counts.pop(TIES):
                 conflicts += self._count_contradictions(rows, newest, values, few=few)
         row_counts[SUPERSEDED] = max(0, summary.rows - sum(row_counts[kind] for kind in APPLIED))
         changed = {**row_counts, CONFLICTS: conflicts, SCANNED: exchange.scanned, FILES: exchange.files}
         entry = replace(entry, changed=changed, horizon=horizon)
-        new_rows = coalesce_files(
-            rows_to_write(merge_result, feed=exchange.keeps_change_feed and exchange.removes_rows), files
-        )
+        new_rows = coalesce_files(rows_to_write(merge_result, feed=feed and exchange.removes_rows), files)
         new_tombstones = tombstones(merge_result) if row_counts[DELETES] and self._tombstones is not None else None
-        if write_target.replaces_all:
+        if replaces_all:
             self._pending_tombstones = new_tombstones
             write_target.append(new_rows, entry)
             return
@@ -253,12 +234,8 @@ class TableMerge:
 
     def _decisive_changes(self, ranked: DataFrame) -> DataFrame:
         """The changes that decide what a row becomes: with partial updates, all of them."""
-        decisive = (
-            ranked.where(f"NOT {TRUNCATE_MARK}")
-            if self._plan.ignore_nulls
-            else ranked.where(f"{scd.RANK} = 1 AND NOT {TRUNCATE_MARK}")
-        )
-        return decisive.drop(scd.RANK, scd.CONTRADICTED, TRUNCATE_MARK)
+        winner = "" if self._plan.ignore_nulls else f"{scd.RANK} = 1 AND "
+        return ranked.where(f"{winner}NOT {TRUNCATE_MARK}").drop(scd.RANK, scd.CONTRADICTED, TRUNCATE_MARK)
 
     def _apply_truncate(
         self, exchange: Exchange, ranked: DataFrame, horizon: str, values: list[str], entry: Entry
@@ -269,9 +246,8 @@ class TableMerge:
         changes = ranked.where(f"NOT {TRUNCATE_MARK}").drop(scd.RANK, scd.CONTRADICTED, TRUNCATE_MARK)
         if self._plan.history == "scd1":
             changes = after_horizon(changes, horizon)
-        with_deletes = with_truncate_deletes(
-            changes, exchange.rows(), horizon, kept_columns, values, entry.pins.time_ms
-        )
+        time_ms, existing = entry.pins.time_ms, exchange.rows()
+        with_deletes = with_truncate_deletes(changes, existing, horizon, kept_columns, values, time_ms)
         return self._cache(self._rerank(self._end_late_rows(with_deletes, horizon, values, entry)))
 
     def _end_late_rows(self, changes: DataFrame, horizon: str | None, values: list[str], entry: Entry) -> DataFrame:
@@ -281,9 +257,8 @@ class TableMerge:
 
     def _rerank(self, changes: DataFrame) -> DataFrame:
         """Ranks the changes again after deletes were added."""
-        return self._decisive_changes(
-            self._rank_changes(changes.withColumn(TRUNCATE_MARK, F.lit(False)), self._plan.keys)
-        )
+        with_mark = changes.withColumn(TRUNCATE_MARK, F.lit(False))
+        return self._decisive_changes(self._rank_changes(with_mark, self._plan.keys))
 
     def _changes_of_extracts(
         self,
@@ -301,16 +276,14 @@ class TableMerge:
             return newest.limit(0), batch_extracts.horizon
         exchange.select_files(None)
         existing = exchange.rows()
-        existing_hashed = existing.withColumn(CONTENT, F.expr(content(existing.schema, values)))
-        nothing_rejected = rejects() == 0  # a rejected row is not a missing row
         extract_changes = changes_of_extracts(
             newest,
-            existing_hashed,
+            existing.withColumn(CONTENT, F.expr(content(existing.schema, values))),
             batch_extracts.files,
             self._plan.keys,
             values,
             entry.pins.time_ms,
-            whole=nothing_rejected,
+            whole=rejects() == 0,  # a rejected row is not a missing row
         )
         return self._cache(extract_changes), batch_extracts.horizon
 
@@ -319,10 +292,8 @@ class TableMerge:
         rows = exchange.rows()
         if self._tombstones is None or write_target.replaces_all:
             return rows
-        whole_table = summary.truncated or self._plan.snapshot is not None
-        tombstone_rows = self._tombstones.matching(
-            rows.sparkSession, None if whole_table else summary.ranges, rows.schema
-        )
+        ranges = None if summary.truncated or self._plan.snapshot is not None else summary.ranges
+        tombstone_rows = self._tombstones.matching(rows.sparkSession, ranges, rows.schema)
         if tombstone_rows is None:
             return rows
         rows_and_tombstones = rows.unionByName(tombstone_rows)
@@ -334,9 +305,8 @@ class TableMerge:
     ) -> DataFrame:
         columns, keys = [name for name in newest.columns if name != CONTENT], self._plan.keys
         if self._plan.ignore_nulls:
-            return partial_updates.merge_partial_updates(
-                partial_updates.fold_updates(newest, keys, values), existing, keys, columns, values, feed=feed
-            )
+            updates = partial_updates.fold_updates(newest, keys, values)
+            return partial_updates.merge_partial_updates(updates, existing, keys, columns, values, feed=feed)
         if self._plan.history == "scd1":
             return scd.merge_current(newest, existing, keys, columns, feed=feed, few=few)
         return scd.merge_history(newest, existing, keys, columns, feed=feed)
@@ -361,9 +331,8 @@ def _with_all_columns(batch_changes: DataFrame, table: StructType) -> DataFrame:
     values."""
     present = {name.casefold() for name in batch_changes.columns}
     missing = [field for field in table.fields if field.name.casefold() not in present]
-    return batch_changes.select(
-        "*", *(F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in missing)
-    )
+    nulls = (F.lit(None).cast(sql_type(field.dataType)).alias(field.name) for field in missing)
+    return batch_changes.select("*", *nulls)
 
 
 @dataclass(frozen=True)
@@ -401,9 +370,9 @@ def _summarize(ranked: DataFrame, keys: tuple[str, ...], horizon: str | None) ->
     )
 
 
-def _with_keys(existing: DataFrame, newest: DataFrame, keys: tuple[str, ...], *, few: bool) -> DataFrame:
-    """The rows of the table that have a key of the changes."""
-    batch_keys = newest.select(*map(quote, keys)).alias("new")
+def with_keys(existing: DataFrame, batch: DataFrame, keys: Sequence[str], *, few: bool) -> DataFrame:
+    """The rows of the table that have a key of the batch. `few`: its keys fit into memory."""
+    batch_keys = batch.select(*map(quote, keys)).alias("new")
     same_key = " AND ".join(f"old.{quote(key)} = new.{quote(key)}" for key in keys)
     return existing.alias("old").join(F.broadcast(batch_keys) if few else batch_keys, F.expr(same_key), "left_semi")
 

@@ -80,12 +80,8 @@ def merge_partial_updates(
         f"IF({DELETED}, __e, __u) AS __last",
         *(f"{_later_value(index)} AS `__is{index}`" for index in range(len(values))),
     )
-    since = ", ".join(
-        [
-            *(f"{literal(name)}, `__is{index}`.o" for index, name in enumerate(values)),
-            f"'{_ENDED}', IF({DELETED}, NULL, __e)",
-        ]
-    )
+    orders = [f"{literal(name)}, `__is{index}`.o" for index, name in enumerate(values)]
+    since = ", ".join([*orders, f"'{_ENDED}', IF({DELETED}, NULL, __e)"])
     types = {field.name: sql_type(field.dataType) for field in existing.schema.fields}
     computed_columns = {*keys, *values, SEQUENCE, DELETED, DELETED_AT, SOURCE, SINCE}
     result = with_values.selectExpr(
@@ -106,9 +102,8 @@ def merge_partial_updates(
         *(["__was"] if feed else []),
     )
     unchanged = f"(__last <=> __was_last AND ({DELETED} OR {SINCE} <=> __was_since))"
-    return outcome(
-        result.selectExpr("*", f"(__d IS NULL OR NOT {unchanged}) AS __took", f"false AS {TIE}"), columns, feed=feed
-    )
+    took = f"(__d IS NULL OR NOT {unchanged})"
+    return outcome(result.selectExpr("*", f"{took} AS __took", f"false AS {TIE}"), columns, feed=feed)
 
 
 def _later_value(index: int) -> str:

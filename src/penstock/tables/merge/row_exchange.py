@@ -46,7 +46,7 @@ class Exchange:
 
     @property
     def scanned(self) -> int:
-        """The number of files that the last `look` selected."""
+        """The number of files that `select_files` and `narrow_files` left."""
         return int(self._inner.candidates())
 
     def select_no_files(self) -> None:
@@ -72,12 +72,12 @@ class Exchange:
         return int(self._inner.look(ranges))
 
     def narrow_files(self, ranges: Any) -> int:
-        """Narrows the last `look` by further ranges, and returns the number of files left."""
+        """Narrows the last `select_files` by further ranges, and returns the number of files left."""
         return int(self._inner.lookCloser(ranges))
 
     @property
     def removes_rows(self) -> bool:
-        """Whether `find` found a row to remove."""
+        """Whether `mark_removed` was given a row to remove."""
         return bool(self._inner.goes())
 
     def rows(self) -> DataFrame:

@@ -65,9 +65,8 @@ def rows_to_write(merge_result: DataFrame, *, feed: bool) -> DataFrame:
 
 def tombstones(merge_result: DataFrame) -> DataFrame:
     """The rows for the tombstone table."""
-    return (
-        merge_result.selectExpr(f"explode({ROWS}) AS one").where(f"one.change = '{TOMBSTONE}'").selectExpr("one.row.*")
-    )
+    rows = merge_result.selectExpr(f"explode({ROWS}) AS one")
+    return rows.where(f"one.change = '{TOMBSTONE}'").selectExpr("one.row.*")
 
 
 # One row per key: the newest change by `_sequence` and `_source` decides.
@@ -162,12 +161,7 @@ def ranked_history(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def merge_history(
-    newest: DataFrame,
-    existing: DataFrame,
-    keys: Sequence[str],
-    columns: Sequence[str],
-    *,
-    feed: bool,
+    newest: DataFrame, existing: DataFrame, keys: Sequence[str], columns: Sequence[str], *, feed: bool
 ) -> DataFrame:
     """The merge result for scd2. `newest` has one change per key and sequence; `existing` every version and tombstone
     of these keys, with the places of those that are in the table."""

@@ -15,8 +15,8 @@ from penstock.errors import Terminal
 from penstock.sources.columns import DELETED, SEQUENCE, SOURCE
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
-from penstock.tables.merge.changes import CONTENT, CURRENT, FROM
-from penstock.tables.merge.truncate import deletes, from_exact_json, to_exact_json
+from penstock.tables.merge.changes import CONTENT, CURRENT
+from penstock.tables.merge.truncate import deletes, from_exact_json, start_column, to_exact_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +93,7 @@ def changes_of_extracts(
     rows = newest.join(F.broadcast(file_index), F.expr(f"{SOURCE}.file = __name")).drop("__name")
     # Per extract: when it was taken, and a place for the deletes that follow from it.
     per_extract = rows.groupBy((F.col(_INDEX) - 1).alias(_INDEX)).agg(
-        F.max(SEQUENCE).alias("__s"), F.max(SOURCE).alias("__p"), F.max(_start_column(newest)).alias("__t")
+        F.max(SEQUENCE).alias("__s"), F.max(SOURCE).alias("__p"), F.max(start_column(newest.columns)).alias("__t")
     )
     names = [*map(quote, keys), CONTENT, _INDEX]
     all_rows = living.selectExpr(*map(quote, keys), CONTENT, f"0 AS {_INDEX}").unionByName(rows.select(*names))
@@ -110,7 +110,3 @@ def changes_of_extracts(
         return changed.drop(_INDEX)
     missing = compared.where("__ends").join(F.broadcast(per_extract), _INDEX)
     return changed.drop(_INDEX).unionByName(deletes(missing, newest, keys, values, time_ms))
-
-
-def _start_column(newest: DataFrame) -> str:
-    return FROM if FROM in newest.columns else SEQUENCE

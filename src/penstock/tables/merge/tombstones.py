@@ -105,17 +105,13 @@ class TombstoneTable(CompanionLog):
         if not redrive and self.has(entry):
             attempt = f"generation = {entry.generation} AND batch = {entry.batch}"
             self.drop(attempt, replace(entry, kind="batch", pending={}))
-        companion_entry, session = (
-            self._companion_entry(entry, "redrive" if redrive else "batch"),
-            self._spark.newSession(),
-        )
-        head_before = self._head
+        companion_entry = self._companion_entry(entry, "redrive" if redrive else "batch")
+        session, head_before = self._spark.newSession(), self._head
         assert head_before is not None
         with commit_metadata(session, companion_entry, idempotent=self._idempotent, uri=uri):
             exchange = Exchange(session, uri)
-            already_written = (
-                self._idempotent and exchange.already_committed
-            )  # once read here, a mark set later is a conflict
+            # Once the mark is read here, one that is set later is a conflict.
+            already_written = self._idempotent and exchange.already_committed
         self._refuse_fenced(entry)
         if already_written and redrive:
             must_confirm(head_before, self.log, companion_entry)
@@ -133,11 +129,10 @@ class TombstoneTable(CompanionLog):
     def _refuse_fenced(self, entry: Entry) -> None:
         """Raises if, without our locks, another process opened a later generation: it has dropped what was left of this
         one, or will."""
-        assert self._head is not None
-        self._head = advance(self._head, self.log)
-        if self._idempotent and self._head.entry.generation > entry.generation:
+        last = self._advanced_head().entry
+        if self._idempotent and last.generation > entry.generation:
             raise Fenced(
-                f"another process has opened generation {self._head.entry.generation}, this one writes generation "
+                f"another process has opened generation {last.generation}, this one writes generation "
                 f"{entry.generation}",
                 where=self._table.name,
                 hint="the table continues from its ledger by itself",
@@ -147,10 +142,10 @@ class TombstoneTable(CompanionLog):
         """Drops the tombstones of batches that were never committed. `head` is the end of the table's ledger: on stores
         without our locks, an entry of a generation that this process opened. There Delta's own mark first keeps the
         runner of the previous generation from writing."""
-        if not self.exists or self._head is None:
+        if self._head is None:
             return
-        self._head, entry = advance(self._head, self.log), head.entry
-        if self._idempotent and self._head.entry.generation < entry.generation:
+        last_own, entry = self._advanced_head(), head.entry
+        if self._idempotent and last_own.entry.generation < entry.generation:
             note = f"generation {entry.generation} of the table was opened"
             companion_entry = replace(self._companion_entry(entry, "open"), batch=0, seen=None, note=note, pending={})
             append_entry(self._spark, self._location.uri, companion_entry)
@@ -160,10 +155,8 @@ class TombstoneTable(CompanionLog):
         if not self._has_batch_after(last, last_written.opened, newest):
             return
         condition = f"(generation > {last[0]} OR (generation = {last[0]} AND batch > {last[1]}))"
-        condition += "".join(
-            f" AND NOT (generation = {generation} AND batch = {batch})"
-            for generation, batch in sorted(last_written.opened)
-        )
+        for generation, batch in sorted(last_written.opened):
+            condition += f" AND NOT (generation = {generation} AND batch = {batch})"
         if newest is not None:
             condition += f" AND generation <= {newest}"
         kind: Kind = "batch" if entry.kind == "batch" else "open"
@@ -234,9 +227,8 @@ def move_tombstones(
         return head, None
     if exchange.select_files(_deletion_range(session, _NEVER)):
         tombstone_rows = exchange.rows().where(DELETED)
-        places = tombstone_rows.groupBy(FILE).agg(
-            F.collect_list(PLACE).alias("places"), F.count(F.lit(1)).alias(_FOUND)
-        )
+        count = F.count(F.lit(1)).alias(_FOUND)
+        places = tombstone_rows.groupBy(FILE).agg(F.collect_list(PLACE).alias("places"), count)
         moved = exchange.mark_removed(places, (_FOUND,))[_FOUND]
         if moved:
             tombstones.create(head.entry, schema)
@@ -252,6 +244,6 @@ def move_tombstones(
 
 
 def _deletion_range(session: SparkSession, until_ms: int) -> Any:
-    """The ranges for `look` of rows deleted until then, in microseconds since 1970."""
+    """The ranges for `select_files` of rows deleted until then, in microseconds since 1970."""
     span = f"array(struct(0L AS low, {until_ms}L * 1000L AS high)) AS {DELETED_AT}"
     return java_frame(session.range(1).selectExpr(span)).first()

@@ -25,39 +25,39 @@ _JSON_OPTIONS = (
     "'timestampNTZFormat', \"yyyy-MM-dd'T'HH:mm:ss.SSSSSS\")"
 )
 ORDER = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE})"
-
-
 MAX_TRUNCATES = 100
 """The number of truncates that a table with history remembers."""
 
 
+def start_column(columns: Sequence[str]) -> str:
+    """The column that says when a change begins to be valid."""
+    return FROM if FROM in columns else SEQUENCE
+
+
 def truncates(schema: StructType, horizon: str | None) -> str:
     """The horizon after the changes, as an aggregate over them: text, NULL if there was never a truncate. It has the
-    latest truncate, or with history the last KEPT ones."""
-    start_column = FROM if FROM in schema.names else SEQUENCE
-    found_truncates = (
-        f"collect_set(IF({TRUNCATE_MARK}, named_struct('s', {SEQUENCE}, 'p', {SOURCE}, 't', {start_column}), NULL))"
-    )
+    latest truncate, or with history the last MAX_TRUNCATES ones."""
+    truncate = f"named_struct('s', {SEQUENCE}, 'p', {SOURCE}, 't', {start_column(schema.names)})"
+    known = f"collect_set(IF({TRUNCATE_MARK}, {truncate}, NULL))"
     if horizon is not None:
-        found_truncates = f"array_distinct(concat({_read_horizon(schema, horizon)}, {found_truncates}))"
-    found_truncates = f"array_sort({found_truncates})"
+        known = f"array_distinct(concat({_read_horizon(schema, horizon)}, {known}))"
+    known = f"array_sort({known})"
     limit = MAX_TRUNCATES if CURRENT in schema.names else 1
-    last = f"slice({found_truncates}, greatest(1, size({found_truncates}) - {limit - 1}), {limit})"
+    last = f"slice({known}, greatest(1, size({known}) - {limit - 1}), {limit})"
     text = f"IF(size({last}) = 1, {to_exact_json(f'{last}[0]')}, {to_exact_json(last)})"
-    return f"IF(size({found_truncates}) = 0, NULL, {text})"
+    return f"IF(size({known}) = 0, NULL, {text})"
 
 
 def to_exact_json(value: str) -> str:
-    """A struct as text from which `read` gives the same values."""
+    """A struct as text from which `from_exact_json` gives the same values."""
     return f"to_json({value}, {_JSON_OPTIONS})"
 
 
 def from_exact_json(text: str, types: Mapping[str, str], *, several: bool = False) -> str:
-    """Text of `exactly` as a struct of these fields and types, or as an array of such structs."""
+    """Text of `to_exact_json` as a struct of these fields and types, or as an array of such structs."""
     struct_type = f"STRUCT<{', '.join(f'{name}: {field_type}' for name, field_type in types.items())}>"
-    return (
-        f"from_json({literal(text)}, {literal(f'ARRAY<{struct_type}>' if several else struct_type)}, {_JSON_OPTIONS})"
-    )
+    data_type = f"ARRAY<{struct_type}>" if several else struct_type
+    return f"from_json({literal(text)}, {literal(data_type)}, {_JSON_OPTIONS})"
 
 
 def after_horizon(changes: DataFrame, horizon: str | None) -> DataFrame:
@@ -85,20 +85,16 @@ def with_truncate_ends(
 ) -> DataFrame:
     """The changes of a table with history, and the ends of late ones: a change from before a truncate was valid until
     then."""
-    late_rows = (
-        _ended_by_truncate(changes, changes.schema, horizon).select(*map(quote, keys), "__s", "__p", "__t").distinct()
-    )
-    return changes.unionByName(deletes(late_rows, changes, keys, values, time_ms))
+    late_rows = _ended_by_truncate(changes, changes.schema, horizon)
+    late_keys = late_rows.select(*map(quote, keys), "__s", "__p", "__t").distinct()
+    return changes.unionByName(deletes(late_keys, changes, keys, values, time_ms))
 
 
 def _ended_by_truncate(rows: DataFrame, schema: StructType, horizon: str) -> DataFrame:
     """The living rows that a truncate ended, with the first truncate that did: __s, __p and __t, its order and time."""
     later_truncates = f"filter({_read_horizon(schema, horizon)}, one -> named_struct('s', one.s, 'p', one.p) > {ORDER})"
-    ended_rows = (
-        rows.where(f"NOT {DELETED}")
-        .selectExpr("*", f"array_min({later_truncates}) AS __first")
-        .where("__first IS NOT NULL")
-    )
+    with_first = rows.where(f"NOT {DELETED}").selectExpr("*", f"array_min({later_truncates}) AS __first")
+    ended_rows = with_first.where("__first IS NOT NULL")
     return ended_rows.selectExpr("*", "__first.s AS __s", "__first.p AS __p", "__first.t AS __t").drop("__first")
 
 
@@ -134,8 +130,6 @@ def _horizon_order(schema: StructType, text: str) -> str:
 
 def _read_horizon(schema: StructType, text: str) -> str:
     """The truncates in a horizon, as an array: Spark reads a single one as an array of one."""
-    start_column = FROM if FROM in schema.names else SEQUENCE
-    fields = {"s": SEQUENCE, "p": SOURCE, "t": start_column}
-    return from_exact_json(
-        text, {name: sql_type(schema[column].dataType) for name, column in fields.items()}, several=True
-    )
+    fields = {"s": SEQUENCE, "p": SOURCE, "t": start_column(schema.names)}
+    types = {name: sql_type(schema[column].dataType) for name, column in fields.items()}
+    return from_exact_json(text, types, several=True)

@@ -12,14 +12,13 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
 
 from penstock.errors import PenstockError
-from penstock.formats.json import RESCUED, penstock_class
-from penstock.ledger.position import parse_version
+from penstock.formats.json import RESCUED
 from penstock.maintenance.tables import maintained_tables
 from penstock.operations.replay import kept_rows_condition
 from penstock.plan.quarantine import quarantine_of
 from penstock.sources.columns import SOURCE
 from penstock.sources.files.types import spark_schema
-from penstock.spark.jvm import java_column
+from penstock.spark.jvm import java_column, penstock_class
 from penstock.spark.sql_text import quote
 from penstock.spark.sql_types import sql_type
 from penstock.spec.schema import column_key
@@ -28,9 +27,17 @@ from penstock.tables.new_fields import GrownSchema, adds_new_fields
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.suppression import Suppression
 from penstock.verify.data_files import LoggedFile, data_files, file_named_in, live_row_count, origin_of
-from penstock.verify.recompute.context import Comparison, conclude
-from penstock.verify.recompute.diff import KeyDiff, KeySample, Sides, compare_sides, contains_type, is_nondeterministic
-from penstock.verify.recompute.diff import contains_type as holds_kind
+from penstock.verify.ledger_walk import batches_up_to
+from penstock.verify.recompute.context import conclude
+from penstock.verify.recompute.diff import (
+    DifferingRows,
+    KeyDiff,
+    Sides,
+    collect_differences,
+    compare_sides,
+    contains_type,
+    nondeterministic_columns,
+)
 from penstock.verify.recompute.source_rows import (
     GREW,
     NUMBER,
@@ -40,17 +47,16 @@ from penstock.verify.recompute.source_rows import (
     read_files,
     source_rows,
 )
-from penstock.verify.report import COLLECTED, Differing
+from penstock.verify.report import COLLECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
     from penstock.plan.model import TablePlan
     from penstock.plan.stages import DedupePlan
     from penstock.verify.recompute.context import Content, RecomputeContext
-    from penstock.verify.recompute.source_rows import (
-        SourceRows,
-    )
+    from penstock.verify.recompute.source_rows import SourceRows
     from penstock.verify.report import Proof
 
 # Rows of a table that got columns from its records, in a form that does not depend on when it got them: a field that
@@ -127,13 +133,10 @@ _SAME, _TIMES = "__content", "__times"
 
 
 def check_contents(context: RecomputeContext, content: Content) -> list[Proof]:
-    table, entry = context.table, content.entry
-    against = _source_name(context)
-    check = context.new_check("contents", f"what {against} gives now", "rows")
-    if entry is None or (table.topics is None and parse_version(entry.after[0]).read_up_to < 0):
-        check.outcome, check.said = ("not made" if context.report.rows else "same"), "nothing was read yet"
-        return [check]
-    version = -1 if table.topics is not None else parse_version(entry.after[0]).read_up_to
+    table, version = context.table, context.version_read(content)
+    check = context.new_check("contents", f"what {_source_name(context)} gives now", "rows")
+    if version is None:
+        return [context.nothing_read(check)]
     with context.reading(version):
         source = source_rows(context, content)
         actual = context.table_rows()
@@ -142,30 +145,30 @@ def check_contents(context: RecomputeContext, content: Content) -> list[Proof]:
             kept_count = actual.where(kept_condition).count()
             actual = actual.where(f"NOT ({kept_condition})")
             check.remarks.append(f"not compared: {kept_count:,} rows of which the source no longer has the records")
-        content.excuses += source.excuses
-        sides, diff = _compare_rows(context, content, actual, source)
-        check = conclude(context, check, Comparison(diff, KeySample()), content, list(sides.nondeterministic))
+        excuses = [*content.excuses, *source.excuses]
+        sides, diff = _compare_rows(context, excuses, actual, source)
+        check = conclude(context, check, diff, excuses, loose=sides.nondeterministic)
         dedupe = table.stages.dedupe if table.stages is not None else None
         if dedupe is None:
             return [check]
-        return [check, _check_duplicates(context, content, actual, source, dedupe)]
+        return [check, _check_duplicates(context, excuses, actual, source, dedupe)]
 
 
 def _compare_rows(
-    context: RecomputeContext, content: Content, actual: DataFrame, source: SourceRows
+    context: RecomputeContext, excuses: list[str], actual: DataFrame, source: SourceRows
 ) -> tuple[Sides, KeyDiff]:
     """Fields that were not columns yet excuse a difference only if none is left without the records that have such a
     field."""
     sides = _build_sides(context, actual, source)
-    diff = compare_sides(sides, KeySample())
+    diff = compare_sides(sides)
     if not diff.differing or source.reshaped is None:
         return sides, diff
     unaffected = replace(source, rows=source.rows.join(source.reshaped, SOURCE, "left_anti"))
     unaffected_sides = _build_sides(context, actual.join(source.reshaped, SOURCE, "left_anti"), unaffected)
-    unaffected_diff = compare_sides(unaffected_sides, KeySample())
+    unaffected_diff = compare_sides(unaffected_sides)
     if unaffected_diff.differing:
         return unaffected_sides, unaffected_diff
-    content.excuses.append(GREW)
+    excuses.append(GREW)
     return sides, diff
 
 
@@ -204,8 +207,7 @@ def _build_sides(context: RecomputeContext, actual: DataFrame, source: SourceRow
     compared = actual.selectExpr(*names)
     if dedupe:
         expected = expected.join(compared.select(*keys), keys, "left_semi")
-    loose = [name for name in values if is_nondeterministic(actual.schema[name].dataType)]
-    return Sides(compared, [expected], keys, values, loose)
+    return Sides(compared, [expected], keys, values, nondeterministic_columns(actual, values))
 
 
 def _has_batch_time(table: TablePlan) -> bool:
@@ -226,14 +228,7 @@ def _count_contents(
             *(F.col(quote(name)).cast(sql_type(types[name.casefold()])).alias(name) for name in values),
         )
         parts = [
-            part
-            for name in values
-            for part in (
-                f"{quote(name)} IS NULL",
-                f"to_json(named_struct('v', {quote(name)}))"
-                if holds_kind(types[name.casefold()], MapType, VariantType)
-                else quote(name),
-            )
+            part for name in values for part in (f"{quote(name)} IS NULL", _hash_input(name, types[name.casefold()]))
         ]
         hashed = cast.selectExpr(*keys, f"xxhash64({', '.join(parts) or '0'}) AS {_SAME}")
         return hashed.groupBy(*keys, _SAME).agg(F.count(F.lit(1)).alias(_TIMES))
@@ -249,8 +244,15 @@ def _count_contents(
     return Sides(actual_counts, [expected_counts], [*keys, _SAME], [_TIMES])
 
 
+def _hash_input(name: str, data_type: DataType) -> str:
+    """Spark hashes no maps and no variants."""
+    return (
+        f"to_json(named_struct('v', {quote(name)}))" if contains_type(data_type, MapType, VariantType) else quote(name)
+    )
+
+
 def _check_duplicates(
-    context: RecomputeContext, content: Content, actual: DataFrame, source: SourceRows, plan: DedupePlan
+    context: RecomputeContext, excuses: list[str], actual: DataFrame, source: SourceRows, plan: DedupePlan
 ) -> Proof:
     """Check that each record that was left out has one with its keys in the table that came before it."""
     check = context.new_check("duplicates", f"the records of {_source_name(context)} with the same keys", "records")
@@ -263,52 +265,36 @@ def _check_duplicates(
     rows = source.rows.select(*fields)
     table_rows = actual.select(*fields)
     left_out = rows.join(table_rows.select(SOURCE).distinct(), SOURCE, "left_anti").select(*fields)
-    try:
-        add_arrival = numbered_arrivals(context)
-    except PenstockError as error:
-        add_arrival, reason = None, error.message
-    else:
-        reason = ""
     conditions = [f"l.{quote(key)} = k.{quote(key)}" for key in plan.keys]
     if plan.time is not None:
         distance = f"abs(unix_micros(l.{quote(plan.time)}) - unix_micros(k.{quote(plan.time)}))"
         conditions.append(f"{distance} <= {(plan.within_ms or 0) * 1000}L")
-    if add_arrival is not None:
+    try:
+        add_arrival = numbered_arrivals(context)
+    except PenstockError as error:
+        check.remarks.append(f"whether the first of them was kept is not looked at: {error.message}")
+    else:
         left_out, table_rows = add_arrival(left_out), add_arrival(table_rows)
         order = f"named_struct('n', {{0}}.{NUMBER}, 'p', {{0}}.{SOURCE})"
         conditions.append(f"{order.format('k')} < {order.format('l')}")
-    else:
-        check.remarks.append(f"whether the first of them was kept is not looked at: {reason}")
     unmatched = left_out.alias("l").join(table_rows.alias("k"), F.expr(" AND ".join(conditions)), "left_anti")
-    missing = [
-        Differing("missing", _key_texts(row, names))
-        for row in unmatched.limit(COLLECTED).selectExpr(*_text_columns(names)).collect()
-    ]
-    count = unmatched.count() if len(missing) == COLLECTED else len(missing)
-    doubled = _doubled_keys(table_rows, plan, names) if plan.time is None else []
-    compared = left_out.count()
-    diff = KeyDiff(compared + len(doubled), count + len(doubled), 0, 0, tuple([*missing, *doubled][:COLLECTED]))
-    check.of = diff.compared
-    return conclude(context, check, Comparison(diff, KeySample()), replace(content, excuses=list(content.excuses)), [])
+    missing = collect_differences("missing", unmatched, _texts(names))
+    doubled = _doubled_keys(table_rows, plan) if plan.time is None else DifferingRows(missing.names)
+    listed = (*missing.listed, *doubled.listed)[:COLLECTED]
+    diff = KeyDiff(left_out.count() + doubled.count, missing.count + doubled.count, 0, 0, listed)
+    return conclude(context, check, diff, excuses)
 
 
-def _text_columns(names: list[str]) -> list[str]:
-    return [*(f"CAST({quote(name)} AS STRING) AS k{n}" for n, name in enumerate(names)), f"to_json({SOURCE}) AS place"]
+def _texts(names: Sequence[str] = ()) -> dict[str, str]:
+    """What identifies a record: these columns, and where it came from; each as text."""
+    return {**{name: f"CAST({quote(name)} AS STRING)" for name in names}, "record": f"to_json({SOURCE})"}
 
 
-def _key_texts(row: object, names: list[str]) -> dict[str, str | None]:
-    texts: dict[str, str | None] = {name: row[f"k{n}"] for n, name in enumerate(names)}  # type: ignore[index]
-    return {**texts, "record": row["place"]}  # type: ignore[index]
-
-
-def _doubled_keys(table_rows: DataFrame, plan: DedupePlan, names: list[str]) -> list[Differing]:
+def _doubled_keys(table_rows: DataFrame, plan: DedupePlan) -> DifferingRows:
     keys = [quote(key) for key in plan.keys]
     complete_rows = table_rows.where(" AND ".join(f"{key} IS NOT NULL" for key in keys))
-    doubled = complete_rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), F.max(SOURCE).alias(SOURCE)).where("n > 1")
-    return [
-        Differing("doubled", _key_texts(row, list(plan.keys)))
-        for row in doubled.limit(COLLECTED).selectExpr(*_text_columns(list(plan.keys))).collect()
-    ]
+    doubled = complete_rows.groupBy(*keys).agg(F.count(F.lit(1)).alias(_TIMES), F.max(SOURCE).alias(SOURCE))
+    return collect_differences("doubled", doubled.where(f"{_TIMES} > 1"), _texts(plan.keys))
 
 
 # With --deep: the records in a table's quarantine against those of its source, byte by byte. A redrive lands what the
@@ -329,18 +315,15 @@ def has_records(table: TablePlan) -> bool:
 def check_rejected(context: RecomputeContext, content: Content) -> list[Proof]:
     table, entry = context.table, content.entry
     quarantine = quarantine_of(table.name, table.uri)
-    if entry is None or not context.store.names(f"{quarantine.uri}/_delta_log"):
+    if entry is None:
         return []
     check = context.new_check("quarantine", "the records of its source", "rows")
     check.held = quarantine.table
-    batch_condition = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
     with context.reading(-1):
-        rejected = (
-            context.spark.read.format("delta")
-            .load(quarantine.uri)
-            .where(batch_condition)
-            .where(f"{SOURCE} IS NOT NULL")
-        )
+        rejected = context.companion_rows(quarantine.uri)
+        if rejected is None:
+            return []
+        rejected = rejected.where(batches_up_to(entry)).where(f"{SOURCE} IS NOT NULL")
         if table.files is not None:
             files = read_files(context, entry, table.files)
             source, stages, join = files.rows, files.stages, "left"
@@ -355,16 +338,11 @@ def check_rejected(context: RecomputeContext, content: Content) -> list[Proof]:
         matches = joined.groupBy(f"q.{SOURCE}").agg(F.expr(f"bool_or({equal_condition})").alias("same")).persist()
         try:
             compared = matches.count()
-            altered = matches.where("NOT same").limit(COLLECTED).selectExpr(f"to_json({SOURCE}) AS place").collect()
+            altered = collect_differences("altered", matches.where("NOT same"), _texts())
         finally:
             matches.unpersist()
-    check.of = compared
-    diff = KeyDiff(
-        compared, len(altered), 0, 0, tuple(Differing("altered", {"record": row["place"]}) for row in altered)
-    )
-    return [
-        conclude(context, check, Comparison(diff, KeySample()), replace(content, excuses=changed_upstream(context)), [])
-    ]
+    diff = KeyDiff(compared, altered.count, 0, 0, altered.listed)
+    return [conclude(context, check, diff, changed_upstream(context))]
 
 
 # Every page of every file of a table, its quarantine and its tombstones: read and compared with its own checksum.
@@ -392,13 +370,9 @@ def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | N
             rows = (reader if version is None else reader.option("versionAsOf", version)).load(uri)
             rows_by_file = _rows_by_file(rows)
     except PenstockError as error:
-        unreadable_file = file_named_in(files, error.message)
-        location = (
-            f"its file {origin_of(context.store, uri, unreadable_file)} cannot be read"
-            if unreadable_file
-            else "it cannot be read"
-        )
-        check.outcome, check.said = "differs", f"{location}: {error.message}"
+        file = file_named_in(files, error.message)
+        subject = f"its file {origin_of(context.store, uri, file)}" if file else "it"
+        check.outcome, check.said = "differs", f"{subject} cannot be read: {error.message}"
         return check
     mismatches = []
     for file in files:
@@ -411,7 +385,8 @@ def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | N
     check.compared = len(files)
     if mismatches:
         check.outcome, check.differing = "differs", len(mismatches)
-        check.said = "; ".join(mismatches[:10])
+        more = [f"and {len(mismatches) - 10:,} more files"] if len(mismatches) > 10 else []
+        check.said = "; ".join([*mismatches[:10], *more])
         return check
     check.outcome, check.said = "same", f"all pages of {len(files):,} files of {name} can be read"
     return check
@@ -419,12 +394,7 @@ def _read_pages(context: RecomputeContext, name: str, uri: str, version: int | N
 
 def _rows_by_file(rows: DataFrame) -> dict[str, int]:
     """How many rows each file has. All columns are decoded to count them."""
-    parts = [
-        f"to_json(named_struct('v', {quote(field.name)}))"
-        if contains_type(field.dataType, MapType, VariantType)
-        else quote(field.name)
-        for field in rows.schema.fields
-    ]
+    parts = [_hash_input(field.name, field.dataType) for field in rows.schema.fields]
     hashed = rows.selectExpr("_metadata.file_path AS " + _FILE, f"xxhash64({', '.join(parts) or '0'}) AS {_HASH}")
     counts = hashed.groupBy(_FILE).agg(F.count(F.lit(1)).alias(_ROWS), F.expr(f"bit_xor({_HASH})").alias(_HASH))
     return {LoggedFile.name_of(row[_FILE]): int(row[_ROWS]) for row in counts.collect()}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.entry import OUTSIDE_BATCHES
-from penstock.ledger.position import parse_version
+from penstock.ledger.pending import start_position
+from penstock.ledger.position import parse_version, same_positions
 from penstock.maintenance.tables import maintained_tables
 from penstock.sources.delta import DeltaReader
 from penstock.sources.delta_changes import table_id
@@ -18,21 +19,19 @@ from penstock.sql.causes import explain_errors
 from penstock.sql.versions import Readable, TableVersion
 from penstock.storage.stores import source_store
 from penstock.verify.data_files import path_named_in
-from penstock.verify.ledger_walk import same_positions
-from penstock.verify.recompute.diff import KeySample, can_sample, compare_sides, sample_of
+from penstock.verify.recompute.diff import EVERY_KEY, can_sample, sample_of
 from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.errors import PenstockError
     from penstock.ledger.delta_log import Commit
     from penstock.ledger.entry import Entry
     from penstock.ledger.source import Source
     from penstock.plan.model import TablePlan
     from penstock.plan.sources import VersionsSource
     from penstock.storage.stores import Store
-    from penstock.verify.recompute.diff import KeyDiff, Sides
+    from penstock.verify.recompute.diff import KeyDiff, KeySample, Sides
     from penstock.verify.report import Report
 
 # What a table holds at a version: which entries made its rows, and what else changed them.
@@ -124,7 +123,7 @@ def _check_position(content: Content, older: Entry) -> None:
         )
 
 
-# The context of a check that needs Spark, and its result.
+# The context and the result.
 
 
 @dataclass(frozen=True)
@@ -155,12 +154,34 @@ class RecomputeContext:
         return DeltaLog(source_store(self.source, self.store), self.source.uri, self.upstream)
 
     @property
+    def log(self) -> DeltaLog:
+        return DeltaLog(self.store, self.table.uri, self.table.name)
+
+    @property
     def version(self) -> int:
         assert self.report.version is not None
         return self.report.version
 
     def table_rows(self) -> DataFrame:
         return self.spark.read.format("delta").option("versionAsOf", self.version).load(self.table.uri)
+
+    def companion_rows(self, uri: str) -> DataFrame | None:
+        """The rows of its quarantine or of its tombstones; None if there is no such table."""
+        if not self.store.names(f"{uri}/_delta_log"):
+            return None
+        return self.spark.read.format("delta").load(uri)
+
+    def start_position(self, entry: Entry) -> tuple[str, ...]:
+        return start_position(self.log, entry)
+
+    def version_read(self, content: Content) -> int | None:
+        """The version of its source that it has read up to, -1 for topics; None if it has read nothing yet."""
+        if content.entry is None:
+            return None
+        if self.table.topics is not None:
+            return -1
+        version = parse_version(content.entry.after[0]).read_up_to
+        return version if version >= 0 else None
 
     def reader(self) -> Source:
         """Its source, with the coordinates of every row."""
@@ -183,10 +204,15 @@ class RecomputeContext:
         subject = f"{self.table.name} version {self.version}"
         return Proof(name, subject, against, "not made", "", unit=unit, of=self.report.rows)
 
+    def nothing_read(self, check: Proof) -> Proof:
+        """The check of a table that has read nothing yet: right if it is empty."""
+        check.outcome, check.said = ("not made" if self.report.rows else "same"), "nothing was read yet"
+        return check
+
     def sample(self, sides: Sides, rows: int) -> KeySample:
         """The sample to compare; `rows` is how many rows the table has."""
         sample = sample_of(rows, self.version, deep=self.deep)
-        return sample if can_sample(sides) else KeySample()
+        return sample if can_sample(sides) else EVERY_KEY
 
     def own_file(self, message: str) -> str | None:
         """The file that an error message names, if it belongs to the table or to a table beside it."""
@@ -203,30 +229,25 @@ class RecomputeContext:
         return current_id is None or current_id == parse_version(entry.after[0]).table_id
 
 
-@dataclass(frozen=True)
-class Comparison:
-    diff: KeyDiff
-    sample: KeySample
-
-
-def compare(context: RecomputeContext, sides: Sides, rows: int) -> Comparison:
-    sample = context.sample(sides, rows)
-    return Comparison(compare_sides(sides, sample), sample)
-
-
 def conclude(
-    context: RecomputeContext, check: Proof, comparison: Comparison, content: Content, loose: Sequence[str]
+    context: RecomputeContext,
+    check: Proof,
+    diff: KeyDiff,
+    excuses: Sequence[str],
+    *,
+    sample: KeySample = EVERY_KEY,
+    loose: Sequence[str] = (),
 ) -> Proof:
     """Fill in the check from a comparison. A difference with an excuse is not a mistake, and not a proof either."""
-    diff, unit = comparison.diff, check.unit
+    unit = check.unit
     check.compared, check.differing, check.differences = diff.compared, diff.differing, list(diff.differences)
-    check.sampled = not comparison.sample.whole
-    check.of = check.compared if comparison.sample.whole else max(check.of, check.compared)
-    extent = f"all {diff.compared:,} {unit}" if comparison.sample.whole else f"{diff.compared:,} of {check.of:,} {unit}"
-    if check.sampled:
-        check.remarks.append(
-            f"one {unit.removesuffix('s')} in {comparison.sample.every:,}, chosen by a hash of its keys"
-        )
+    check.sampled = not sample.whole
+    if sample.whole:
+        check.of, extent = check.compared, f"all {diff.compared:,} {unit}"
+    else:
+        check.of = max(check.of, check.compared)
+        extent = f"{diff.compared:,} of {check.of:,} {unit}"
+        check.remarks.append(f"one {unit.removesuffix('s')} in {sample.every:,}, chosen by a hash of its keys")
     if diff.nondeterministic:
         check.remarks.append(
             f"{', '.join(loose)}: {diff.nondeterministic:,} {unit} have other values now, which may be right: they "
@@ -238,13 +259,8 @@ def conclude(
         return check
     differ = f"{diff.differing:,} differ{'s' if diff.differing == 1 else ''}"
     check.outcome, check.said = "differs", f"{extent} {verb} {check.against}: {differ}"
-    if content.excuses:
+    if excuses:
         check.outcome = "stale"
-        check.remarks += content.excuses
+        check.remarks += excuses
     check.remarks.append(f"`penstock replay {context.table.name}` rebuilds it from its source")
-    return check
-
-
-def mark_unverifiable(check: Proof, error: PenstockError) -> Proof:
-    check.outcome, check.said = "unverifiable", error.message
     return check

@@ -26,9 +26,7 @@ from penstock.verify.report import COLLECTED, Differing, Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
-    from pyspark.sql.types import (
-        DataType,
-    )
+    from pyspark.sql.types import DataType
 
     from penstock.verify.report import Kind
 
@@ -62,9 +60,12 @@ class KeySample:
         return f"pmod(xxhash64({self.salt}L, {', '.join(keys)}), {self.every}L) = 0"
 
 
+EVERY_KEY = KeySample()
+
+
 def sample_of(rows: int, version: int, *, deep: bool) -> KeySample:
     if deep or rows <= ALL_UP_TO:
-        return KeySample()
+        return EVERY_KEY
     return KeySample(max(1, rows // SAMPLE_SIZE), version)
 
 
@@ -103,6 +104,10 @@ def is_nondeterministic(data_type: DataType) -> bool:
     )
 
 
+def nondeterministic_columns(rows: DataFrame, names: Sequence[str]) -> list[str]:
+    return [name for name in names if is_nondeterministic(rows.schema[name].dataType)]
+
+
 def equal(first: str, second: str, data_type: DataType) -> str:
     """An SQL expression that is never NULL. NULL is equal to NULL, and NaN to NaN."""
     if isinstance(data_type, _NUMBERS):
@@ -123,7 +128,7 @@ def text_of(value: str, data_type: DataType) -> str:
     return f"to_json({value})" if isinstance(data_type, _NESTED) else f"CAST({value} AS STRING)"
 
 
-# Comparing what a table holds with what it should hold, key by key, in one query.
+# Comparing the sides, in one query.
 #
 # All sides are combined and grouped by the keys: NULL is a key like any other, and duplicates and keys that only one
 # side has are found too. Where a table may rightly be in one of several states, a key is right if it is as in any of
@@ -137,7 +142,7 @@ _SIDE, _ROW, _TIMES, _EXPECTED_TIMES = "__side", "__row", "__times", "__named"
 class Sides:
     actual: DataFrame
     expected: Sequence[DataFrame]
-    """Each with the same columns. Differences are reported against the first."""
+    """Each with the same columns. DifferingRows are reported against the first."""
     keys: Sequence[str]
     values: Sequence[str]
     nondeterministic: Sequence[str] = ()
@@ -165,17 +170,25 @@ class KeyDiff:
     ambiguous: int = 0
     """Keys that several of the expected rows have: which of them is right is unknown."""
     differences: tuple[Differing, ...] = ()
+    doubled: int = 0
+    """Those of `differing` that the table has more than once."""
 
 
-def compare_sides(sides: Sides, sample: KeySample) -> KeyDiff:
+def compare_sides(sides: Sides, sample: KeySample = EVERY_KEY) -> KeyDiff:
     verdicts = judge_keys(sides, sample)
     # Without what only another state has, which is right too.
-    conditions = ("NOT ambiguous AND (s0 IS NOT NULL OR s1 IS NOT NULL OR wrong)", "wrong", "unsteady", "ambiguous")
+    conditions = (
+        "NOT ambiguous AND (s0 IS NOT NULL OR s1 IS NOT NULL OR wrong)",
+        "wrong",
+        "unsteady",
+        "ambiguous",
+        f"wrong AND {_TIMES} > 1",
+    )
     totals = verdicts.agg(*(F.count_if(F.expr(condition)) for condition in conditions)).first()
     assert totals is not None
-    compared, differing, unsteady_count, ambiguous = (int(count) for count in totals)
+    compared, differing, unsteady_count, ambiguous, doubled = (int(count) for count in totals)
     differences = tuple(_list_differences(verdicts.where("wrong"), sides)) if differing else ()
-    return KeyDiff(compared, differing, unsteady_count, ambiguous, differences)
+    return KeyDiff(compared, differing, unsteady_count, ambiguous, differences, doubled)
 
 
 def can_sample(sides: Sides) -> bool:
@@ -276,6 +289,34 @@ def _to_differing(row: Row, keys: Sequence[str]) -> Differing:
 
 def _key_names(sides: Sides) -> list[str]:
     return [f"k{n}" for n in range(len(sides.keys))]
+
+
+# DifferingRows that a query of their own looks for, one per row.
+
+
+@dataclass(frozen=True)
+class DifferingRows:
+    names: tuple[str, ...]
+    """What identifies each of them."""
+    count: int = 0
+    """How many there are, listed or not."""
+    listed: tuple[Differing, ...] = ()
+    """All of them, up to `COLLECTED`."""
+
+
+def collect_differences(kind: Kind, rows: DataFrame, texts: Mapping[str, str]) -> DifferingRows:
+    """`texts` are the names that identify a row, each with an expression for its value as text."""
+    columns = (f"{text} AS k{n}" for n, text in enumerate(texts.values()))
+    sample = rows.limit(COLLECTED).selectExpr(*columns).collect()
+    listed = tuple(Differing(kind, dict(zip(texts, row, strict=True))) for row in sample)
+    return DifferingRows(tuple(texts), rows.count() if len(listed) == COLLECTED else len(listed), listed)
+
+
+def rows_with_keys(rows: DataFrame, other_rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """The rows whose key is in `other_rows`."""
+    names = [quote(key) for key in keys]
+    condition = " AND ".join(f"a.{name} <=> b.{name}" for name in names)
+    return rows.alias("a").join(other_rows.select(*names).distinct().alias("b"), F.expr(condition), "left_semi")
 
 
 # Metrics that may rightly give another value each time they are computed.

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from penstock.errors import Terminal
-from penstock.ledger.position import parse_version
 from penstock.plan.quarantine import quarantine_of, tombstones_of
 from penstock.sources.columns import SOURCE, alive
 from penstock.spark.sql_text import quote
@@ -22,30 +19,35 @@ from penstock.spec.table_kinds import MERGE_COLUMNS, SINCE, VALID
 from penstock.tables.merge.changes import values_of
 from penstock.tables.merge.truncate import MAX_TRUNCATES
 from penstock.verify.document import rows_query
+from penstock.verify.ledger_walk import batches_up_to
 from penstock.verify.recompute.contents import FIELDS, grown_columns
-from penstock.verify.recompute.context import Comparison, conclude
-from penstock.verify.recompute.diff import KeyDiff, Sides, compare_sides, hashable, is_nondeterministic, text_of
+from penstock.verify.recompute.context import conclude
+from penstock.verify.recompute.diff import (
+    DifferingRows,
+    KeyDiff,
+    Sides,
+    collect_differences,
+    compare_sides,
+    hashable,
+    nondeterministic_columns,
+    rows_with_keys,
+    text_of,
+)
 from penstock.verify.recompute.source_rows import source_rows
-from penstock.verify.report import COLLECTED, Differing
+from penstock.verify.report import COLLECTED
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
     from penstock.ledger.entry import Entry
     from penstock.plan.stages import MergePlan
     from penstock.verify.recompute.context import Content, RecomputeContext
     from penstock.verify.recompute.diff import KeySample
     from penstock.verify.report import Kind, Proof
 
-# The visible rows of a merged table, without what it remembers of deleted ones.
-
-
-def living_rows(rows: DataFrame) -> DataFrame:
-    return alive(rows)
-
-
-def own_values(columns: Sequence[str], merge: MergePlan) -> list[str]:
-    """Columns that its changes give: neither its keys nor those that the merge adds."""
-    return values_of(columns, merge)
-
+SEQUENCE, _DELETED = MERGE_COLUMNS[:2]
+FROM, TO, CURRENT = VALID
+_S, _P, _T, _DEAD, _ALL, _RANK = "__s", "__p", "__t", "__dead", "__all", "__rank"
 
 # The tombstones of a merged table compared with the deletes of its source.
 #
@@ -53,15 +55,10 @@ def own_values(columns: Sequence[str], merge: MergePlan) -> list[str]:
 # that are still to come.
 
 
-_SEQUENCE, _DELETED = MERGE_COLUMNS[:2]
-
-
 def check_tombstones(
-    context: RecomputeContext, content: Content, changes: DataFrame, sample: KeySample
+    context: RecomputeContext, content: Content, changes: DataFrame, excuses: Sequence[str], sample: KeySample
 ) -> Proof | None:
-    """`changes` are those of the source: their keys, `s` and `p` (their place in the order), `dead` (whether each
-    deletes) and `all` (whether it is about every row). None where tombstones decide nothing: the newest extract
-    does."""
+    """`changes` are those of the source. None where tombstones decide nothing: the newest extract does."""
     merge, entry = context.table.write.merge, content.entry
     assert merge is not None
     if merge.snapshot is not None or entry is None or not merge.deletes:
@@ -70,41 +67,40 @@ def check_tombstones(
     check.held = tombstones_of(context.table.name, context.table.uri).table
     tombstones = _read_tombstones(context, entry, merge)
     types = {field.name: sql_type(field.dataType) for field in tombstones.schema.fields}
-    columns = [F.col(quote(name)).cast(types[name]).alias(name) for name in (*merge.keys, "s", "p")]
-    changes = changes.select(*columns, "dead", "all")
+    columns = [F.col(quote(name)).cast(types[name]).alias(name) for name in (*merge.keys, _S, _P)]
+    changes = changes.select(*columns, _DEAD, _ALL)
     if not context.table.input.stable:  # read again, a change has another place
-        null_place = F.lit(None).cast(types["p"])
-        changes, tombstones = changes.withColumn("p", null_place), tombstones.withColumn("p", null_place).distinct()
+        null_place = F.lit(None).cast(types[_P])
+        changes, tombstones = changes.withColumn(_P, null_place), tombstones.withColumn(_P, null_place).distinct()
     changes = _sample_rows(changes, merge, sample)
     tombstones = _sample_rows(tombstones, merge, sample)
-    differences = _tombstone_sample("extra", _stray_tombstones(tombstones, changes, merge), merge)
+    extra = _collect_tombstones("extra", _stray_tombstones(tombstones, changes, merge), merge)
+    missing = DifferingRows(extra.names)
     if may_lack_old_tombstones(context, merge):
         check.remarks.append("deletes whose tombstone `keep_deleted` may have removed were not looked for")
     else:
-        differences += _tombstone_sample("missing", _missing_deletes(tombstones, changes, merge), merge)
-    compared = tombstones.count() + sum(difference.kind == "missing" for difference in differences)
-    check.of = compared
-    diff = KeyDiff(compared, len(differences), 0, 0, tuple(differences[:COLLECTED]))
-    return conclude(context, check, Comparison(diff, sample), replace(content, excuses=list(content.excuses)), [])
+        missing = _collect_tombstones("missing", _missing_deletes(tombstones, changes, merge), merge)
+    check.of = tombstones.count() + missing.count
+    listed = (*extra.listed, *missing.listed)[:COLLECTED]
+    diff = KeyDiff(check.of, extra.count + missing.count, 0, 0, listed)
+    return conclude(context, check, diff, excuses, sample=sample)
 
 
 def _read_tombstones(context: RecomputeContext, entry: Entry, merge: MergePlan) -> DataFrame:
     """Tombstones of the batches up to the entry: those of a batch that is being written are there before its rows."""
-    uri = tombstones_of(context.table.name, context.table.uri).uri
-    columns = [*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), f"{_SEQUENCE} AS s", f"{SOURCE} AS p"]
+    columns = [*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), f"{SEQUENCE} AS {_S}", f"{SOURCE} AS {_P}"]
     among_rows = context.table_rows().where(_DELETED).selectExpr(*columns)  # as older tables have them
-    if not context.store.names(f"{uri}/_delta_log"):
+    tombstones = context.companion_rows(tombstones_of(context.table.name, context.table.uri).uri)
+    if tombstones is None:
         return among_rows.distinct()
-    condition = f"generation < {entry.generation} OR (generation = {entry.generation} AND batch <= {entry.batch})"
-    tombstones = context.spark.read.format("delta").load(uri).where(condition).selectExpr(*columns)
-    return tombstones.unionByName(among_rows).distinct()
+    return tombstones.where(batches_up_to(entry)).selectExpr(*columns).unionByName(among_rows).distinct()
 
 
 def _sample_rows(rows: DataFrame, merge: MergePlan, sample: KeySample) -> DataFrame:
     if sample.whole:
         return rows
     hashed = [hashable(quote(key), rows.schema[key].dataType.simpleString()) or "NULL" for key in merge.keys]
-    return rows.where(f"{sample.condition(hashed)}{' OR all' if 'all' in rows.columns else ''}")
+    return rows.where(f"{sample.condition(hashed)}{f' OR {_ALL}' if _ALL in rows.columns else ''}")
 
 
 def may_lack_old_tombstones(context: RecomputeContext, merge: MergePlan) -> bool:
@@ -119,39 +115,30 @@ def may_lack_old_tombstones(context: RecomputeContext, merge: MergePlan) -> bool
 
 def _stray_tombstones(tombstones: DataFrame, changes: DataFrame, merge: MergePlan) -> DataFrame:
     """Tombstones that neither a delete of the source nor a truncate has made."""
-    place = "t.s <=> c.s AND t.p <=> c.p"
-    deletes, truncates = changes.where("dead AND NOT all"), changes.where("all")
-    strays = tombstones.alias("t").join(deletes.alias("c"), F.expr(f"{_same_keys(merge)} AND {place}"), "left_anti")
+    deletes, truncates = changes.where(f"{_DEAD} AND NOT {_ALL}"), changes.where(_ALL)
+    strays = tombstones.alias("t").join(deletes.alias("c"), _same_place(merge.keys), "left_anti")
     if merge.truncate is None:
         return strays
-    return strays.alias("t").join(truncates.alias("c"), F.expr(place), "left_anti")
+    return strays.alias("t").join(truncates.alias("c"), _same_place(), "left_anti")
 
 
 def _missing_deletes(tombstones: DataFrame, changes: DataFrame, merge: MergePlan) -> DataFrame:
     """Deletes without a tombstone that decide, since the last truncate, the state of a key, or of a version in a
     history. Of two changes that claim the same place, either may decide."""
-    if merge.truncate is not None:
-        last = changes.where("all").agg(F.expr("max(struct(s, p))").alias("last"))
-        changes = changes.crossJoin(F.broadcast(last)).where("last IS NULL OR struct(s, p) > last").drop("last")
-    row_changes = changes.where("NOT all")
-    groups = [*map(quote, merge.keys), *(["s"] if merge.history == "scd2" else [])]
-    window = f"(PARTITION BY {', '.join(groups)} ORDER BY s DESC, p DESC)"
-    newest = row_changes.selectExpr("*", f"rank() OVER {window} AS rank").where("rank = 1")
-    decided = newest.groupBy(*map(quote, merge.keys), "s", "p").agg(F.expr("bool_and(dead)").alias("dead"))
-    condition = F.expr(f"{_same_keys(merge)} AND t.s <=> c.s AND t.p <=> c.p")
-    return decided.where("dead").alias("t").join(tombstones.alias("c"), condition, "left_anti")
+    groups = [*merge.keys, *([_S] if merge.history == "scd2" else [])]
+    newest = _newest_changes(_since_truncate(changes, merge), groups)
+    decided = newest.groupBy(*map(quote, merge.keys), _S, _P).agg(F.expr(f"bool_and({_DEAD})").alias(_DEAD))
+    return decided.where(_DEAD).alias("t").join(tombstones.alias("c"), _same_place(merge.keys), "left_anti")
 
 
-def _same_keys(merge: MergePlan) -> str:
-    return " AND ".join(f"t.{quote(key)} <=> c.{quote(key)}" for key in merge.keys)
+def _same_place(keys: Sequence[str] = ()) -> Column:
+    return F.expr(" AND ".join(f"t.{name} <=> c.{name}" for name in (*map(quote, keys), _S, _P)))
 
 
-def _tombstone_sample(kind: Kind, rows: DataFrame, merge: MergePlan) -> list[Differing]:
-    names = [*merge.keys, "s"]
-    texts = [f"{text_of(quote(name), rows.schema[name].dataType)} AS k{n}" for n, name in enumerate(names)]
-    shown_names = [*merge.keys, _SEQUENCE]
-    samples = rows.select(*map(quote, names)).distinct().limit(COLLECTED).selectExpr(*texts).collect()
-    return [Differing(kind, {name: row[f"k{n}"] for n, name in enumerate(shown_names)}) for row in samples]
+def _collect_tombstones(kind: Kind, rows: DataFrame, merge: MergePlan) -> DifferingRows:
+    names = {**{key: key for key in merge.keys}, SEQUENCE: _S}
+    texts = {shown: text_of(quote(name), rows.schema[name].dataType) for shown, name in names.items()}
+    return collect_differences(kind, rows.select(*map(quote, names.values())).distinct(), texts)
 
 
 # A merged table compared with its changes, folded again by plain queries: which change of a key is the newest, what it
@@ -159,11 +146,6 @@ def _tombstone_sample(kind: Kind, rows: DataFrame, merge: MergePlan) -> list[Dif
 #
 # Sampled by a hash of the keys, or with --deep all of them. Duplicates of a key, or of a version of a key, are looked
 # for in all rows in any case.
-
-
-SEQUENCE = MERGE_COLUMNS[0]
-FROM, TO, CURRENT = VALID
-_S, _P, _T, _DEAD, _ALL, _RANK = "__s", "__p", "__t", "__dead", "__all", "__rank"
 
 
 @dataclass(frozen=True)
@@ -180,25 +162,23 @@ class Folded:
 
 
 def check_merged(context: RecomputeContext, content: Content) -> list[Proof]:
-    merge, entry = context.table.write.merge, content.entry
+    merge, version = context.table.write.merge, context.version_read(content)
     assert merge is not None
     check = context.new_check("merge", f"the changes of {context.upstream}", "rows")
     check.commands = rows_query(context.table, context.version)
-    nothing_read = entry is None or (context.table.topics is None and _is_unread(entry.after))
-    with context.reading(_read_version(context, content)):
-        actual = living_rows(context.table_rows())
-        check.of = context.report.rows
+    with context.reading(-1 if version is None else version):
+        actual = alive(context.table_rows())
         doubled = doubled_keys(actual, merge)
-        if nothing_read:
-            check.outcome, check.said = ("not made" if context.report.rows else "same"), "nothing was read yet"
-            return [check]
+        if version is None:
+            return [context.nothing_read(check)]
         try:
             source = source_rows(context, content)
             if not source.replay_input.complete:
                 raise Terminal("its source no longer has everything that the table was made of", where="")
         except Terminal as error:
             return [_unproven(check, doubled, error.message)]
-        values = [name for name in own_values(actual.columns, merge) if _has_column(source.rows, name)]
+        source_columns = {name.casefold() for name in source.rows.columns}
+        values = [name for name in values_of(actual.columns, merge) if name.casefold() in source_columns]
         rows = source.rows
         if not merge.ignore_nulls:  # with it, a value may be older than the rest of its row
             grown = grown_columns(context, actual)
@@ -206,53 +186,41 @@ def check_merged(context: RecomputeContext, content: Content) -> list[Proof]:
         changes = changes_of(rows, merge, values)
         folded = _fold(context, actual, changes, merge, values)
         check.remarks += folded.remarks
-        loose = [name for name in folded.values if is_nondeterministic(folded.there.schema[name].dataType)]
+        loose = nondeterministic_columns(folded.there, folded.values)
         sides = Sides(folded.there, [folded.rows], folded.keys, folded.values, loose, merge.keys)
         sample = context.sample(sides, check.of)
         diff = compare_sides(sides, sample)
         if diff.ambiguous:
             check.remarks.append(f"not compared: {diff.ambiguous:,} keys of which two changes claim the same place")
-        content.excuses += [*source.excuses, *folded.excuses]
+        excuses = [*content.excuses, *source.excuses, *folded.excuses]
         if _may_have_come_back(context, merge, diff, changes):
-            content.excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
-        proof = conclude(context, check, Comparison(add_doubled(diff, doubled), sample), content, loose)
-        tombstones = check_tombstones(context, content, ordered_keys(changes, merge), sample)
+            excuses.append("rows came back after `keep_deleted` had removed what remembered their delete")
+        diff = add_doubled(diff, doubled, folded.keys)
+        proof = conclude(context, check, diff, excuses, sample=sample, loose=loose)
+        tombstones = check_tombstones(context, content, changes, excuses, sample)
         return [proof, *([tombstones] if tombstones is not None else [])]
 
 
-def _is_unread(after: tuple[str, ...]) -> bool:
-    return parse_version(after[0]).read_up_to < 0
+def doubled_keys(actual: DataFrame, merge: MergePlan) -> list[DifferingRows]:
+    """Keys, versions of keys, or keys of current rows, that more than one row has, among all rows."""
+    if merge.history != "scd2":
+        return [_collect_doubled(actual, merge.keys)]
+    return [_collect_doubled(actual, [*merge.keys, SEQUENCE]), _collect_doubled(actual.where(CURRENT), merge.keys)]
 
 
-def _read_version(context: RecomputeContext, content: Content) -> int:
-    if content.entry is None or context.table.topics is not None:
-        return -1
-    return parse_version(content.entry.after[0]).read_up_to
+def _collect_doubled(rows: DataFrame, keys: Sequence[str]) -> DifferingRows:
+    types = {field.name.casefold(): field.dataType for field in rows.schema.fields}
+    doubled = rows.groupBy(*map(quote, keys)).agg(F.count(F.lit(1)).alias("__times")).where("__times > 1")
+    return collect_differences("doubled", doubled, {key: text_of(quote(key), types[key.casefold()]) for key in keys})
 
 
-def doubled_keys(actual: DataFrame, merge: MergePlan) -> list[Differing]:
-    """Keys, or versions of keys, that more than one row has, among all rows."""
-    keys = [*merge.keys, *([SEQUENCE] if merge.history == "scd2" else [])]
-    doubled = actual.groupBy(*map(quote, keys)).count().where("count > 1")
-    return _doubled_sample(doubled, keys) + (_doubled_current(actual, merge) if merge.history == "scd2" else [])
-
-
-def _doubled_current(actual: DataFrame, merge: MergePlan) -> list[Differing]:
-    current = actual.where(CURRENT).groupBy(*map(quote, merge.keys)).count().where("count > 1")
-    return _doubled_sample(current, list(merge.keys))
-
-
-def _doubled_sample(rows: DataFrame, keys: Sequence[str]) -> list[Differing]:
-    samples = rows.limit(COLLECTED).selectExpr(*(f"CAST({quote(key)} AS STRING) AS k{n}" for n, key in enumerate(keys)))
-    return [Differing("doubled", {key: row[f"k{n}"] for n, key in enumerate(keys)}) for row in samples.collect()]
-
-
-def _unproven(check: Proof, doubled: list[Differing], reason: str) -> Proof:
+def _unproven(check: Proof, doubled: list[DifferingRows], reason: str) -> Proof:
     """Mark the check as unverifiable; but keys that are there twice are wrong whatever the source has."""
     check.outcome, check.said = "unverifiable", f"not folded again: {reason}"
-    if doubled:
-        check.outcome, check.said = "differs", f"{len(doubled):,} keys are there more than once"
-        check.differing, check.differences = len(doubled), doubled
+    diff = add_doubled(KeyDiff(0, 0, 0), doubled, ())
+    if diff.differing:
+        check.outcome, check.said = "differs", f"{diff.differing:,} keys are there more than once"
+        check.differing, check.differences = diff.differing, list(diff.differences)
     return check
 
 
@@ -277,21 +245,20 @@ def _may_have_come_back(context: RecomputeContext, merge: MergePlan, diff: KeyDi
     return rows.join(changes.where(_DEAD).select(*texts).distinct(), names, "left_anti").isEmpty()
 
 
-def add_doubled(diff: KeyDiff, doubled: list[Differing]) -> KeyDiff:
-    """The diff, with keys added that are there twice outside of the sample."""
+def add_doubled(diff: KeyDiff, doubled: Sequence[DifferingRows], keys: Sequence[str]) -> KeyDiff:
+    """The diff, with what is doubled among all rows. Of what is identified by `keys`, as the diff is, it already has
+    those of the sample."""
     known_keys = {tuple(difference.keys.items()) for difference in diff.differences}
-    added = [difference for difference in doubled if tuple(difference.keys.items()) not in known_keys]
-    if not added:
-        return diff
-    differences = (*diff.differences, *added)[:COLLECTED]
-    return KeyDiff(diff.compared, diff.differing + len(added), diff.nondeterministic, diff.ambiguous, differences)
+    listed = [item for part in doubled for item in part.listed if tuple(item.keys.items()) not in known_keys]
+    added = sum(part.count - (diff.doubled if part.names == tuple(keys) else 0) for part in doubled)
+    return replace(diff, differing=diff.differing + added, differences=(*diff.differences, *listed)[:COLLECTED])
 
 
 def _fold(
     context: RecomputeContext, actual: DataFrame, changes: DataFrame, merge: MergePlan, values: list[str]
 ) -> Folded:
     grown_names = grown_columns(context, actual).names if FIELDS in values else frozenset()
-    own_columns = [name for name in own_values(actual.columns, merge) if column_key(name) not in grown_names]
+    own_columns = [name for name in values_of(actual.columns, merge) if column_key(name) not in grown_names]
     lacking = [name for name in own_columns if name not in values]
     remarks = (f"not compared, the changes have no such column: {', '.join(lacking)}",) if lacking else ()
     # Otherwise a change that is read again has another place.
@@ -306,16 +273,6 @@ def _fold(
         folded = _fold_newest(actual, changes, merge, values)
     place = [SOURCE] if placed and merge.snapshot is None else []
     return replace(folded, values=[*folded.values, *place], remarks=(*remarks, *folded.remarks))
-
-
-def _has_column(rows: DataFrame, name: str) -> bool:
-    return name.casefold() in {column.casefold() for column in rows.columns}
-
-
-def ordered_keys(changes: DataFrame, merge: MergePlan) -> DataFrame:
-    """What tombstones are compared with: for each change its keys, its place in the order and whether it deletes."""
-    marks = [f"{column} AS {name}" for column, name in ((_S, "s"), (_P, "p"), (_DEAD, "dead"), (_ALL, "all"))]
-    return changes.selectExpr(*(f"{quote(key)} AS {quote(key)}" for key in merge.keys), *marks)
 
 
 def changes_of(rows: DataFrame, merge: MergePlan, values: list[str]) -> DataFrame:
@@ -410,7 +367,7 @@ def _fold_versions(
             F.lit(True).alias(_DEAD),
             F.lit(False).alias(_ALL),
         )
-        row_changes = reduce(DataFrame.unionByName, [row_changes, deletes])
+        row_changes = row_changes.unionByName(deletes)
     place_window = f"(PARTITION BY {', '.join(keys)}, {_S} ORDER BY {_P} DESC)"
     versions = row_changes
     if placed:
@@ -452,17 +409,14 @@ def _fold_extract(
         "the newest extract is compared with the rows that are there now, not with their history",
     )
     if _has_rejected_rows(context, newest):
-        names = [quote(key) for key in merge.keys]
-        condition = " AND ".join(f"a.{name} <=> b.{name}" for name in names)
-        newest_keys = rows.select(*names).distinct()
-        compared = compared.alias("a").join(newest_keys.alias("b"), F.expr(condition), "left_semi")
+        compared = rows_with_keys(compared, rows, merge.keys)
         remarks += ("rows of the newest extract are in quarantine: rows that it lacks stay, and are not compared",)
     return Folded(rows, list(merge.keys), values, compared, remarks)
 
 
 def _has_rejected_rows(context: RecomputeContext, newest: DataFrame) -> bool:
-    quarantine = quarantine_of(context.table.name, context.table.uri)
-    if not context.store.names(f"{quarantine.uri}/_delta_log"):
+    quarantine = context.companion_rows(quarantine_of(context.table.name, context.table.uri).uri)
+    if quarantine is None:
         return False
-    rejected = context.spark.read.format("delta").load(quarantine.uri).selectExpr(f"{SOURCE}.file AS file").distinct()
+    rejected = quarantine.selectExpr(f"{SOURCE}.file AS file").distinct()
     return not newest.selectExpr(f"{_P}.file AS file").distinct().join(rejected, "file").isEmpty()

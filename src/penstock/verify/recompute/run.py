@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError, SetupError, Terminal
-from penstock.ledger.delta_log import DeltaLog
-from penstock.verify.recompute.applicability import applicable_check
-from penstock.verify.recompute.context import Content, content_at
+from penstock.verify.derived_tables import applicable_check
+from penstock.verify.recompute.context import Content, RecomputeContext, content_at
 from penstock.verify.report import Proof
 
 if TYPE_CHECKING:
@@ -17,11 +16,11 @@ if TYPE_CHECKING:
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
     from penstock.verify.context import Progress
-    from penstock.verify.recompute.context import RecomputeContext
+    from penstock.verify.derived_tables import CheckName
     from penstock.verify.report import Report
 
 
-CheckFunction = Callable[["RecomputeContext", Content], Sequence[Proof]]
+CheckFunction = Callable[[RecomputeContext, Content], Sequence[Proof]]
 SPARK = "starting Spark to compute again"
 
 
@@ -80,7 +79,6 @@ def run_checks_in(
     deep: bool = False,
 ) -> None:
     from penstock.spark.session import logs_folder
-    from penstock.verify.recompute.context import RecomputeContext
 
     tables_by_name = {table.name: table for table in plan.tables}
     for number, (table, report) in enumerate(waiting):
@@ -98,12 +96,8 @@ CHECKSUMS = "parquet.page.verify-checksum.enabled"
 
 
 def _run_checks(context: RecomputeContext) -> list[Proof]:
-    table = context.table
-    proofs = (
-        _run_check(context, applicable_check(table) or "numbers", _choose_check(table))
-        if applicable_check(table) is not None
-        else []
-    )
+    table, check_name = context.table, applicable_check(context.table)
+    proofs = _run_check(context, check_name, _check_function(check_name)) if check_name is not None else []
     if not context.deep:
         return proofs
     from penstock.verify.recompute.contents import check_contents, check_pages, check_rejected, has_records
@@ -112,7 +106,6 @@ def _run_checks(context: RecomputeContext) -> list[Proof]:
         proofs += _run_check(context, "contents", check_contents)
     if has_records(table):
         proofs += _run_check(context, "quarantine", check_rejected)
-
     return [*proofs, *check_pages(context)]
 
 
@@ -123,17 +116,12 @@ def _run_check(context: RecomputeContext, name: str, judge: CheckFunction) -> li
     try:
         return list(judge(context, _read_content(context)))
     except PenstockError as error:
-        return [_report_failure(context, check, error)]
-
-
-def _report_failure(context: RecomputeContext, check: Proof, error: PenstockError) -> Proof:
-    """A file of the table, or of a table beside it, that cannot be read is wrong whatever its source still has."""
-    from penstock.verify.recompute.context import mark_unverifiable
-
-    if (file_name := context.own_file(error.message)) is not None:
-        check.outcome, check.said = "differs", f"its file {file_name} cannot be read: {error.message}"
-        return check
-    return mark_unverifiable(check, error)
+        # A file of the table, or of a table beside it, that cannot be read is wrong whatever its source still has.
+        if (file_name := context.own_file(error.message)) is not None:
+            check.outcome, check.said = "differs", f"its file {file_name} cannot be read: {error.message}"
+        else:
+            check.outcome, check.said = "unverifiable", error.message
+        return [check]
 
 
 def _has_contents(table: TablePlan) -> bool:
@@ -144,8 +132,7 @@ def _has_contents(table: TablePlan) -> bool:
 def _read_content(context: RecomputeContext) -> Content:
     table = context.table
     rebuilt_each_batch = table.aggregate is not None and table.aggregate.emit == "complete"
-    log = DeltaLog(context.store, table.uri, table.name)
-    content = content_at(log, context.version, table.definition, every_batch_anew=rebuilt_each_batch)
+    content = content_at(context.log, context.version, table.definition, every_batch_anew=rebuilt_each_batch)
     if not content.known:
         raise Terminal("the entry that says how far it was read is no longer in the log", where=table.name)
     if content.entry is not None and table.versions is not None and not context.same_source(content.entry):
@@ -153,14 +140,15 @@ def _read_content(context: RecomputeContext) -> Content:
     return content
 
 
-def _choose_check(table: TablePlan) -> CheckFunction:
+def _check_function(name: CheckName) -> CheckFunction:
     from penstock.verify.recompute.aggregates import check_numbers
     from penstock.verify.recompute.copies import check_changes, check_copy
     from penstock.verify.recompute.merged import check_merged
 
-    if applicable_check(table) == "merge":
-        return check_merged
-    if applicable_check(table) == "copy":
-        return check_copy
-    check = check_numbers if table.aggregate is not None else check_changes
-    return lambda context, content: [check(context, content)]
+    functions: dict[CheckName, CheckFunction] = {
+        "numbers": check_numbers,
+        "copy": check_copy,
+        "changes": check_changes,
+        "merge": check_merged,
+    }
+    return functions[name]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from penstock.errors import PenstockError
-from penstock.ledger.delta_log import DeltaLog
-from penstock.ledger.pending import start_position
 from penstock.ledger.position import Version, parse_version
 from penstock.ledger.source import ReplayInput, ReplayRequest
 from penstock.plan.quarantine import quarantine_of
@@ -26,16 +24,15 @@ from penstock.tables.new_fields import GrownSchema, adds_new_fields, stages_for
 from penstock.tables.pipeline import StagedPipeline
 from penstock.tables.suppression import Suppression
 from penstock.tables.transform import Lookups, with_batch_time
-from penstock.verify.upstream import arrivals, may_reshape
+from penstock.verify.upstream import arrivals, last_changed_version, may_reshape
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from penstock.ledger.entry import Entry
     from penstock.plan.model import TablePlan
     from penstock.verify.recompute.context import Content, RecomputeContext
     from penstock.verify.report import Proof
-    from penstock.verify.upstream import Arrival
 
 # Tables that rightly lack some of what their source has: they began later than it, or are still reading the snapshot
 # that they found when they began.
@@ -67,7 +64,7 @@ def rows_read(context: RecomputeContext, entry: Entry, check: Proof) -> DataFram
 
 def _start_position(context: RecomputeContext, entry: Entry) -> Version | None:
     try:
-        return parse_version(start_position(DeltaLog(context.store, context.table.uri, context.table.name), entry)[0])
+        return parse_version(context.start_position(entry)[0])
     except PenstockError:
         return None
 
@@ -80,23 +77,23 @@ NUMBER = "__arrived"
 
 def numbered_arrivals(context: RecomputeContext) -> Callable[[DataFrame], DataFrame]:
     """A function that adds NUMBER to rows with `_source`. Terminal where the ledgers do not tell it."""
-    record_arrivals = arrivals(context.table, context.tables, context.store)
-    return lambda rows: _add_number(context.spark, rows, record_arrivals)
-
-
-def _add_number(spark: SparkSession, rows: DataFrame, record_arrivals: list[Arrival]) -> DataFrame:
     ranges = [
-        (arrival.topic, arrival.partition, arrival.start, arrival.end, arrival.number) for arrival in record_arrivals
+        (arrival.topic, arrival.partition, arrival.start, arrival.end, arrival.number)
+        for arrival in arrivals(context.table, context.tables, context.store)
     ]
-    numbered = spark.createDataFrame(ranges, "__t STRING, __p INT, __s BIGINT, __e BIGINT, " + f"{NUMBER} BIGINT")
+    columns = f"__t STRING, __p INT, __s BIGINT, __e BIGINT, {NUMBER} BIGINT"
     condition = (
         f"{SOURCE}.topic = __t AND {SOURCE}.partition = __p AND {SOURCE}.offset >= __s AND {SOURCE}.offset < __e"
     )
-    return rows.join(F.broadcast(numbered), F.expr(condition), "left").drop("__t", "__p", "__s", "__e")
+
+    def add_number(rows: DataFrame) -> DataFrame:
+        numbered = context.spark.createDataFrame(ranges, columns)
+        return rows.join(F.broadcast(numbered), F.expr(condition), "left").drop("__t", "__p", "__s", "__e")
+
+    return add_number
 
 
-# The rows that a table's stages make of its source, all at once, with its current definition: what a comparison of its
-# rows begins with. Its merge and its dedupe are not applied.
+# What a comparison of the table's rows begins with. Its merge and its dedupe are not applied.
 
 
 GREW = "empty fields of its records may have become columns since they were read, and its transform depends on them"
@@ -161,8 +158,8 @@ class FilesRead:
 def read_files(context: RecomputeContext, entry: Entry, source: FilesSource) -> FilesRead:
     table = context.table
     reader = FilesReader(context.spark, source, context.store, table.name)
-    start_positions = start_position(DeltaLog(context.store, table.uri, table.name), entry)
-    covered = reader.replay_input(context.spark, ReplayRequest(entry.after, start_positions, entry.topics))
+    request = ReplayRequest(entry.after, context.start_position(entry), entry.topics)
+    covered = reader.replay_input(context.spark, request)
     current_sizes = {file.name: file.size for file in list_files(context.spark, source, table.name).files}
     listed_sizes = {row.path: row.size for row in covered.rows.select("path", "size").collect()}
     changed = tuple(name for name, size in listed_sizes.items() if current_sizes.get(name) != size)
@@ -194,10 +191,10 @@ def _file_rows(
 
 
 def _unreadable_files(context: RecomputeContext) -> set[str]:
-    quarantine = quarantine_of(context.table.name, context.table.uri)
-    if not context.store.names(f"{quarantine.uri}/_delta_log"):
+    quarantine = context.companion_rows(quarantine_of(context.table.name, context.table.uri).uri)
+    if quarantine is None:
         return set()
-    rejected = context.spark.read.format("delta").load(quarantine.uri).where(f"{SOURCE}.row IS NULL")
+    rejected = quarantine.where(f"{SOURCE}.row IS NULL")
     return {row.file for row in rejected.selectExpr(f"{SOURCE}.file AS file").distinct().collect()}
 
 
@@ -209,9 +206,8 @@ def filling_entry(content: Content) -> Entry | None:
 def covered_rows(context: RecomputeContext, entry: Entry, filled: Entry | None = None) -> ReplayInput:
     """What the source still has of what the table read. If `filled`, a replay of a table that follows changes, it
     starts with the table upstream as it was then, and no changes."""
-    table = context.table
-    start_positions = start_position(DeltaLog(context.store, table.uri, table.name), entry)
-    if filled is not None and table.source.follows_changes:
+    start_positions = context.start_position(entry)
+    if filled is not None and context.table.source.follows_changes:
         filled_position = parse_version(filled.after[0])
         start_positions = (str(Version(filled_position.table_id, filled_position.read_up_to, snapshot=True)),)
     request = ReplayRequest(entry.after, start_positions, entry.topics)
@@ -222,10 +218,10 @@ def _without_failed(context: RecomputeContext, rows: DataFrame) -> DataFrame:
     """The rows without the records on which a transform raised: they are in quarantine, and would stop the
     comparison."""
     table, raw = context.table, context.table.input.raw
-    quarantine = quarantine_of(table.name, table.uri)
-    if not table.may_reject or not context.store.names(f"{quarantine.uri}/_delta_log"):
+    quarantine = context.companion_rows(quarantine_of(table.name, table.uri).uri) if table.may_reject else None
+    if quarantine is None:
         return rows
-    failed = context.spark.read.format("delta").load(quarantine.uri).where(f"error_reason = '{FAILED}'")
+    failed = quarantine.where(f"error_reason = '{FAILED}'")
     if failed.isEmpty():
         return rows
     if table.topics is not None:
@@ -244,8 +240,8 @@ def _without_failed(context: RecomputeContext, rows: DataFrame) -> DataFrame:
 def _without_contents(context: RecomputeContext, rows: DataFrame, failed: int) -> DataFrame:
     """Rows without coordinates are recognised by their content, which the entries of their batches have. Some may have
     been redriven since: then those that are left cannot be told apart, and the comparison says what it stopped at."""
-    log = DeltaLog(context.store, context.table.uri, context.table.name)
-    places = {place for commit in log.backwards() if commit.entry is not None for place in commit.entry.pins.set_aside}
+    commits = context.log.backwards()
+    places = {place for commit in commits if commit.entry is not None for place in commit.entry.pins.set_aside}
     return Places(context.table).without(rows, sorted(places)) if len(places) == failed else rows
 
 
@@ -255,11 +251,8 @@ def changed_upstream(context: RecomputeContext) -> list[str]:
     source = context.table.delta
     if source is None or source.changes:
         return []
-    log = context.upstream_log
-    changed_versions = [
-        version for version in log.versions() if (commit := log.commit(version)) is not None and commit.changes
-    ]
-    return [f"version {changed_versions[-1]} of {context.upstream} changed rows there"] if changed_versions else []
+    version = last_changed_version(context.upstream_log)
+    return [f"version {version} of {context.upstream} changed rows there"] if version is not None else []
 
 
 def _excuses(context: RecomputeContext, content: Content, stages: StagedPipeline) -> list[str]:
