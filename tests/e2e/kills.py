@@ -22,12 +22,11 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def jvm_of(runner: subprocess.Popen[bytes]) -> int | None:
-    """The JVM of a runner, not the one that is asked for its version before."""
+    """The JVM of Spark, not the one that is asked for its version before."""
     children = Path(f"/proc/{runner.pid}/task").glob("*/children")
     for pid in (pid for file in children for pid in file.read_text().split()):
         try:
-            java = "java" in Path(f"/proc/{pid}/comm").read_text()
-            if java and "-version" not in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+            if "org.apache.spark.deploy.SparkSubmit" in Path(f"/proc/{pid}/cmdline").read_text():
                 return int(pid)
         except OSError:
             continue

@@ -158,6 +158,21 @@ def test_a_signal_in_any_phase_ends_the_run_in_time_and_the_next_one_lands_every
 
 
 @pytest.mark.deep
+def test_ctrl_c_in_any_moment_of_the_start_is_a_stop(project: Stopping, run: Callable[..., Runner]) -> None:
+    """PySpark brings a handler of its own while its context starts."""
+    for tenths in range(0, 60, 4):
+        runner = run()
+        runner.wait_for_jvm()
+        time.sleep(tenths / 10)
+        runner.send(signal.SIGINT)
+        said = runner.ended(within=BOUND + MARGIN)
+        assert runner.process.returncode == 0, (tenths, said)
+        assert "stopp" in said, (tenths, said)
+        no_noise(said)
+    project.finish()
+
+
+@pytest.mark.deep
 @pytest.mark.parametrize("phase", ["a batch in workers", "a batch in the driver", "tables start"])
 def test_a_second_signal_ends_the_run_at_once_and_it_is_recorded_as_stopped(
     project: Stopping, run: Callable[..., Runner], phase: str

@@ -82,7 +82,7 @@ def test_a_writer_of_an_older_generation_is_fenced_and_goes_on_from_the_ledger(
 
 class _NoRows(BatchProcessor):
     @property
-    def outdated(self) -> bool:
+    def suppression_changed(self) -> bool:
         return False
 
     def write(self, *_: Any, **__: Any) -> None:
@@ -90,7 +90,7 @@ class _NoRows(BatchProcessor):
 
     pin = complete = write
 
-    def done(self) -> None:
+    def release(self) -> None:
         pass
 
 

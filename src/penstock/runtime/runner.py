@@ -14,6 +14,7 @@ from penstock.operations.causes import JvmDied, explain, jvm_died
 from penstock.plan.build import select_tables
 from penstock.runtime.context import Result, RunContext
 from penstock.runtime.maintenance import MaintenanceRounds
+from penstock.runtime.signals import StoppedAtStart
 from penstock.runtime.table_runner import SIGNAL_PATIENCE, TableRun
 from penstock.spark.session import current_log, spark_session
 from penstock.spec.quantity import counted
@@ -155,6 +156,8 @@ def run(
                 signals.begin()
             return run_in(spark, plan, tables, listener, once=once, signals=signals)
     except Exception as error:  # the JVM can die between any two calls, even before a table exists to report it
+        if signals is not None and signals.interrupted_start:  # what it interrupted may raise an error of its own
+            raise StoppedAtStart(signals.number) from None
         raise explain(error, plan.name, current_log(plan)) from error
 
 

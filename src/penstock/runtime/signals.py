@@ -42,8 +42,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self._old_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
-        self._install()
+            self._old_handlers = {number: signal.signal(number, self._handle) for number in _SIGNALS}
         return self
 
     def __exit__(
@@ -51,10 +50,6 @@ class StopSignals:
     ) -> None:
         for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
-
-    def _install(self) -> None:
-        for number in self._old_handlers:
-            signal.signal(number, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self._asked_at is not None:
@@ -65,15 +60,18 @@ class StopSignals:
             raise StoppedAtStart(number)
 
     def begin(self) -> None:
-        """From now on the main thread watches `event`, and the first signal no longer raises. The handlers are
-        installed again because Spark replaces that of Ctrl-C when it creates its context."""
+        """From now on the main thread watches `event`, and the first signal no longer raises."""
         self._starting = False
-        self._install()
 
     @property
     def stop_asked(self) -> bool:
         """Whether a signal asked to stop; the event can also be set because there is nothing left to run."""
         return self._asked_at is not None
+
+    @property
+    def interrupted_start(self) -> bool:
+        """Whether a signal came before `begin`."""
+        return self._starting and self.stop_asked
 
     def remaining(self) -> float:
         """Seconds until the time limit; the full timeout while no signal has come."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
 
 from pyspark import SparkConf, SparkContext
@@ -84,7 +86,7 @@ def spark_session(
             gateway = _launch(plan.master, conf, log_file)
     ended = False
     try:
-        with environment(PYSPARK_PYTHON=_python(plan)):
+        with environment(PYSPARK_PYTHON=_python(plan)), _handlers_kept():
             context = SparkContext(
                 master=plan.master, appName=f"penstock {plan.name}", conf=_spark_conf(plan, conf), gateway=gateway
             )
@@ -104,6 +106,19 @@ def spark_session(
         if log_file is not None:
             _redirect_logging(None)
             log_file.close()
+
+
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """PySpark replaces the handler of Ctrl-C by one that calls the JVM on the connection that the main thread waits
+    for. In the first moment of a session that breaks the connection, and the stop looks like a dead JVM."""
+    module = importlib.import_module("pyspark.core.context")
+    original = vars(module)["signal"]
+    vars(module)["signal"] = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda *_: None)
+    try:
+        yield
+    finally:
+        vars(module)["signal"] = original
 
 
 def _python(plan: Plan) -> str:
