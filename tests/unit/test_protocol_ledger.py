@@ -101,6 +101,16 @@ def test_a_carried_entry_counts_the_rows_of_its_batch_once(hand: HandLog) -> Non
         assert found.counts == Counts(rows=10, total=20)
 
 
+@pytest.mark.parametrize(("operation", "removes", "total"), [("WRITE", 0, 30), ("WRITE", 1, 20), ("UPDATE", 1, 20)])
+def test_a_redrive_counts_rows_that_it_adds_and_none_that_it_marks_or_leaves(
+    hand: HandLog, operation: str, removes: int, total: int
+) -> None:
+    hand.batch(TWO)
+    redrive = TWO.with_new_id(kind="redrive", counts=tail_of(hand).counts)
+    hand.commit(operation, adds=1, removes=removes, note=redrive)
+    assert tail_of(hand).counts == Counts(rows=10, total=total)
+
+
 @pytest.mark.parametrize(
     ("operation", "adds", "removes"), [("DELETE", 0, 1), ("WRITE", 1, 1), ("MERGE", 1, 1), ("TRUNCATE", 0, 2)]
 )

@@ -84,8 +84,10 @@ def _check(check: Proof, style: str) -> Iterable[Line]:
     yield check.name, ("stale: " if check.outcome == "stale" else "") + check.said, style
     for difference in check.differences[:SHOWN]:
         yield "", str(difference), style
-    if check.differing > SHOWN:
-        yield "", f"and {check.differing - SHOWN:,} more: `--json` has them", style
+    listed = len(check.differences)
+    if check.differing > SHOWN and listed:
+        more = "" if listed <= SHOWN else ": `--json` has them" if listed == check.differing else ": `--json` has some"
+        yield "", f"and {check.differing - SHOWN:,} more{more}", style
     for remark in check.remarks:
         yield "", remark, "dim"
 

@@ -39,7 +39,9 @@ class LedgerHead:
         """For the next entry: rows of the last batch and of all so far."""
         before = self.entry.counts
         if self.entry.kind == "redrive":  # outside the batches: the rows of the last batch stay those of that batch
-            return Counts(before.rows, before.total + self.commit.rows, before.row_counts)
+            # In a quarantine it marks and removes rows: what such a commit writes was there before.
+            new_rows = 0 if self.commit.changes and self.entry.applied is None else self.commit.rows
+            return Counts(before.rows, before.total + new_rows, before.row_counts)
         if self.entry.kind not in ("batch", "fill"):
             return before
         return Counts(self.commit.rows, before.total + self.commit.rows, add_counts(before.row_counts, self.row_counts))

@@ -8,8 +8,9 @@ import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.permission.FsPermission;
 
 /**
- * Hadoop's local file system, checksums included, without its processes: Hadoop runs `chmod` for every file that it
- * makes, eight times in a small batch. Here the mode is set by a call, and only where it is not the wanted one already.
+ * Hadoop's local file system, checksums included, without child processes: Hadoop runs `chmod` for every file that it
+ * creates, eight times in a small batch. Here a call sets the mode, and only where it differs. Set in
+ * plan/spark_settings.py.
  */
 public class LocalFiles extends LocalFileSystem {
     public LocalFiles() {
@@ -18,15 +19,15 @@ public class LocalFiles extends LocalFileSystem {
 
     public static class Raw extends RawLocalFileSystem {
         private static final int RIGHTS = 01777;
-        // chmod, given four digits, leaves a folder's set-group-id alone too
+        // chmod with four digits does not change a folder's set-group-id either
         private static final int INHERITED = 06000;
 
         @Override
         public void setPermission(Path path, FsPermission permission) throws IOException {
             java.nio.file.Path file = pathToFile(path).toPath();
-            int found = (Integer) Files.getAttribute(file, "unix:mode") & (RIGHTS | INHERITED);
-            int wanted = (found & INHERITED) | (permission.toShort() & RIGHTS);
-            if (found != wanted) {
+            int current = (Integer) Files.getAttribute(file, "unix:mode") & (RIGHTS | INHERITED);
+            int wanted = (current & INHERITED) | (permission.toShort() & RIGHTS);
+            if (current != wanted) {
                 Files.setAttribute(file, "unix:mode", wanted);
             }
         }

@@ -20,7 +20,10 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The cells of a record as columns of text, and what is wrong with it, or NULL. */
+/**
+ * The cells of a CSV record as columns of text, and what is wrong with it, or NULL. Called by formats/csv.py, and
+ * `split` by sources/files/format.py.
+ */
 public final class Cells implements Serializable {
     static final String FAULT = "__corrupt";
 
@@ -32,7 +35,7 @@ public final class Cells implements Serializable {
         this.width = width;
     }
 
-    /** A struct of the names, each a text, followed by FAULT. */
+    /** A struct with a text for each name, followed by FAULT. */
     public static Column column(Column text, List<String> names, Map<String, String> options) {
         StructType columns = new StructType();
         for (String name : names) {
@@ -55,7 +58,7 @@ public final class Cells implements Serializable {
         return new ArrayList<>(parts.cells.stream().map(cell -> cell == null ? "" : cell.toString()).toList());
     }
 
-    /** Never null, and never thrown out of: whatever a record holds. */
+    /** Never null, and never throws, whatever a record holds. */
     public InternalRow read(UTF8String text) {
         Object[] row = new Object[width + 1];
         if (text == null) {

@@ -10,11 +10,11 @@ import java.util.Objects;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * How a record of separated values is written, and the one reader of it: files, Kafka payloads and headers are all read
- * here. Every record is taken exactly, or has a fault: an unclosed quote, text behind a closing quote, a second line.
+ * How a record of separated values is written, and its only reader: for files, Kafka payloads and headers alike. Every
+ * record is read exactly, or has a fault: an unclosed quote, text behind a closing quote, a second line.
  *
- * A cell that begins with a quote is quoted; a quote anywhere else is a character like others. An empty cell is NULL,
- * an empty cell in quotes is an empty text.
+ * A cell that begins with a quote is quoted; a quote anywhere else is a character like any other. An empty cell is
+ * NULL, an empty cell in quotes is an empty text.
  */
 final class Format implements Serializable {
     static final String UNCLOSED = "a quote is opened and not closed";
@@ -29,7 +29,7 @@ final class Format implements Serializable {
     private final boolean trimLeft;
     private final boolean trimRight;
 
-    /** By the names of Spark's options. */
+    /** `options` are named as Spark names them. */
     Format(Map<String, String> options) {
         String sep = options.getOrDefault("sep", options.getOrDefault("delimiter", ","));
         separator = bytes(sep.replace("\\t", "\t"));
@@ -42,28 +42,31 @@ final class Format implements Serializable {
         trimRight = Boolean.parseBoolean(options.getOrDefault("ignoreTrailingWhiteSpace", "false"));
     }
 
-    /** A record apart. */
+    /** The cells of a record. */
     static final class Parts {
         final List<UTF8String> cells = new ArrayList<>();
-        /** Of all cells, also of those beyond the ones that were asked for. */
+        /** The number of all cells, also of those beyond the ones asked for. */
         int count;
     }
 
-    /** Adds the first `most` cells of a record, NULL among them, counts the others, and gives its fault, or null. */
+    /**
+     * Adds the first `most` cells of a record, NULL among them, counts all cells, and returns the record's fault, or
+     * null.
+     */
     String read(byte[] text, Parts parts, int most) {
         int at = 0;
         while (true) {
             boolean wanted = parts.count < most;
             int first = trimLeft ? overBlanks(text, at) : at;
             if (stands(quote, text, first)) {
-                int start = first + quote.length, saved = 0;
+                int start = first + quote.length, escapeBytes = 0;
                 at = start;
                 while (!stands(quote, text, at) || escaped(text, at) > 0) {
                     if (at >= text.length) {
                         return UNCLOSED + ", in cell " + (parts.count + 1);
                     }
                     int escaped = escaped(text, at);
-                    saved += escaped > 0 ? escape.length : 0;
+                    escapeBytes += escaped > 0 ? escape.length : 0;
                     at += escaped > 0 ? escape.length + escaped : 1;
                 }
                 int end = at;
@@ -73,7 +76,7 @@ final class Format implements Serializable {
                     return "there is text behind the closing quote of cell " + (parts.count + 1);
                 }
                 if (wanted) {
-                    byte[] value = end == start ? empty : unescaped(text, start, end, saved);
+                    byte[] value = end == start ? empty : unescaped(text, start, end, escapeBytes);
                     parts.cells.add(
                             missing.length > 0 && Arrays.equals(value, missing) ? null : UTF8String.fromBytes(value));
                 }
@@ -103,12 +106,12 @@ final class Format implements Serializable {
         }
     }
 
-    /** What stands between quotes. `saved`: how many bytes of it only escape others. */
-    private byte[] unescaped(byte[] text, int start, int end, int saved) {
-        if (saved == 0) {
+    /** The text between quotes, unescaped. `escapeBytes`: how many of its bytes only escape others. */
+    private byte[] unescaped(byte[] text, int start, int end, int escapeBytes) {
+        if (escapeBytes == 0) {
             return Arrays.copyOfRange(text, start, end);
         }
-        byte[] content = new byte[end - start - saved];
+        byte[] content = new byte[end - start - escapeBytes];
         for (int at = start, length = 0; at < end; ) {
             int escaped = escaped(text, at);
             int size = escaped > 0 ? escaped : 1;
@@ -121,7 +124,8 @@ final class Format implements Serializable {
     }
 
     /**
-     * Whether the text, read on from within a quoted cell or from its start, ends within one. Null if a quote is wrong.
+     * Whether the text ends within a quoted cell, read from within one if `quoted`, otherwise from its start. Null if a
+     * quote is wrong.
      */
     Boolean endsQuoted(byte[] text, boolean quoted) {
         int at = 0;
@@ -164,20 +168,20 @@ final class Format implements Serializable {
         }
     }
 
-    /** Whether such a text can hold a quoted cell: most lines do not. */
+    /** Whether the text can contain a quoted cell: most lines cannot. */
     boolean hasQuote(byte[] text) {
         if (quote.length == 0) {
             return false;
         }
-        for (byte one : text) {
-            if (one == quote[0]) {
+        for (byte current : text) {
+            if (current == quote[0]) {
                 return true;
             }
         }
         return false;
     }
 
-    /** The length of what is escaped here, within quotes: a quote, or the sign of escape itself. */
+    /** The length of what is escaped here, within quotes: a quote, or the escape character itself; 0 if nothing is. */
     private int escaped(byte[] text, int at) {
         if (!stands(escape, text, at)) {
             return 0;
@@ -189,12 +193,12 @@ final class Format implements Serializable {
         return !doubled && stands(escape, text, next) ? escape.length : 0;
     }
 
-    private static boolean stands(byte[] sign, byte[] text, int at) {
-        if (sign.length == 0 || at + sign.length > text.length) {
+    private static boolean stands(byte[] marker, byte[] text, int at) {
+        if (marker.length == 0 || at + marker.length > text.length) {
             return false;
         }
-        for (int i = 0; i < sign.length; i++) {
-            if (text[at + i] != sign[i]) {
+        for (int i = 0; i < marker.length; i++) {
+            if (text[at + i] != marker[i]) {
                 return false;
             }
         }
@@ -209,12 +213,12 @@ final class Format implements Serializable {
         return next;
     }
 
-    private static boolean isBlank(byte one) {
-        return one == ' ' || one == '\t';
+    private static boolean isBlank(byte character) {
+        return character == ' ' || character == '\t';
     }
 
-    private static boolean isBreak(byte one) {
-        return one == '\n' || one == '\r';
+    private static boolean isBreak(byte character) {
+        return character == '\n' || character == '\r';
     }
 
     private static boolean onlySpace(byte[] text, int from) {
@@ -232,8 +236,8 @@ final class Format implements Serializable {
 
     private List<Object> parts() {
         List<Object> parts = new ArrayList<>(List.of(trimLeft, trimRight));
-        for (byte[] one : List.of(separator, quote, escape, missing, empty)) {
-            parts.add(UTF8String.fromBytes(one));
+        for (byte[] part : List.of(separator, quote, escape, missing, empty)) {
+            parts.add(UTF8String.fromBytes(part));
         }
         return parts;
     }

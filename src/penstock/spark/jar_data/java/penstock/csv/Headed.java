@@ -25,13 +25,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The cells of records whose files have headers, each in the order of its own: one expression for all files, however
- * many headers there are.
+ * The cells of records whose files have headers, each file with its own order of columns: one expression for all files,
+ * however many headers there are. Created by sources/files/csv.py.
  */
 public final class Headed implements Serializable {
     static final String OTHERS = "__others";
 
-    /** Where the columns of the table stand among the cells, -1 for none; and the names of the cells of no column. */
+    /** The index of each table column's cell, -1 for none; and the indexes and names of the cells without a column. */
     private record Order(int width, int[] places, int[] others, String[] names) implements Serializable {}
 
     private record Place(String line, long row) implements Serializable {}
@@ -44,13 +44,13 @@ public final class Headed implements Serializable {
     private transient volatile Map<UTF8String, UTF8String> lines;
     private transient volatile Format format;
 
-    /** `columns`: of the table. */
+    /** `columns`: those of the table. */
     public Headed(List<String> columns, Map<String, String> options) {
         this.columns = new ArrayList<>(columns);
         this.options = new HashMap<>(options);
     }
 
-    /** A header: its line, and the names of its cells. */
+    /** Adds a header: its line, and the names of its cells. */
     public void head(String line, List<String> names) {
         heads.put(line, new ArrayList<>(names));
     }
@@ -59,12 +59,12 @@ public final class Headed implements Serializable {
         files.put(name, new Place(line, row));
     }
 
-    /** The header of a file; NULL of one that has none. */
+    /** The header line of a file; NULL if it has none. */
     public Column line(Column file) {
         return invoked("lineOf", DataTypes.StringType, List.of(file), List.of(DataTypes.StringType));
     }
 
-    /** Whether a line of a file stands behind its header. */
+    /** Whether a line of a file comes after its header. */
     public Column isBehind(Column file, Column row) {
         return invoked("isBehind", DataTypes.BooleanType, List.of(file, row),
                 List.of(DataTypes.StringType, DataTypes.LongType));
@@ -72,32 +72,32 @@ public final class Headed implements Serializable {
 
     /** A text for each column of the table, then what is wrong with the record, then the other cells as JSON. */
     public Column cells(Column line, Column text) {
-        StructType made = new StructType();
+        StructType struct = new StructType();
         for (String name : columns) {
-            made = made.add(name, DataTypes.StringType);
+            struct = struct.add(name, DataTypes.StringType);
         }
-        made = made.add(Cells.FAULT, DataTypes.StringType).add(OTHERS, DataTypes.StringType);
-        return invoked("read", made, List.of(line, text), List.of(DataTypes.StringType, DataTypes.StringType));
+        struct = struct.add(Cells.FAULT, DataTypes.StringType).add(OTHERS, DataTypes.StringType);
+        return invoked("read", struct, List.of(line, text), List.of(DataTypes.StringType, DataTypes.StringType));
     }
 
     private Column invoked(String method, DataType type, List<Column> columns, List<AbstractDataType> types) {
         Expression self = Literal.fromObject(this, new ObjectType(Headed.class));
         List<Expression> arguments = new ArrayList<>();
-        columns.forEach(one -> arguments.add(ExpressionUtils.expression(one)));
+        columns.forEach(column -> arguments.add(ExpressionUtils.expression(column)));
         return ExpressionUtils.column(new Invoke(self, method, type, CollectionConverters.asScala(arguments).toSeq(),
                 CollectionConverters.asScala(types).toSeq(), false, true, true));
     }
 
     public UTF8String lineOf(UTF8String file) {
-        Map<UTF8String, UTF8String> known = lines;
-        if (known == null) {
-            known = new HashMap<>();
-            for (Map.Entry<String, Place> one : files.entrySet()) {
-                known.put(UTF8String.fromString(one.getKey()), UTF8String.fromString(one.getValue().line));
+        Map<UTF8String, UTF8String> current = lines;
+        if (current == null) {
+            current = new HashMap<>();
+            for (Map.Entry<String, Place> entry : files.entrySet()) {
+                current.put(UTF8String.fromString(entry.getKey()), UTF8String.fromString(entry.getValue().line));
             }
-            lines = known;
+            lines = current;
         }
-        return file == null ? null : known.get(file);
+        return file == null ? null : current.get(file);
     }
 
     public boolean isBehind(UTF8String file, long row) {
@@ -105,7 +105,7 @@ public final class Headed implements Serializable {
         return place != null && row > place.row;
     }
 
-    /** Never thrown out of. NULL where the header is not known. */
+    /** Never throws. NULL where the header is not known. */
     public InternalRow read(UTF8String line, UTF8String text) {
         Order order = line == null || text == null ? null : orders().get(line);
         if (order == null) {
@@ -130,31 +130,31 @@ public final class Headed implements Serializable {
     }
 
     private static UTF8String others(Order order, List<UTF8String> cells) {
-        StringBuilder made = null;
+        StringBuilder json = null;
         for (int i = 0; i < order.others.length; i++) {
             UTF8String cell = cells.get(order.others[i]);
             if (cell != null) {
-                made = made == null ? new StringBuilder("{") : made.append(',');
-                made.append('"').append(JsonStringEncoder.getInstance().quoteAsString(order.names[i])).append("\":\"");
-                made.append(JsonStringEncoder.getInstance().quoteAsString(cell.toString())).append('"');
+                json = json == null ? new StringBuilder("{") : json.append(',');
+                json.append('"').append(JsonStringEncoder.getInstance().quoteAsString(order.names[i])).append("\":\"");
+                json.append(JsonStringEncoder.getInstance().quoteAsString(cell.toString())).append('"');
             }
         }
-        return made == null ? null : UTF8String.fromString(made.append('}').toString());
+        return json == null ? null : UTF8String.fromString(json.append('}').toString());
     }
 
     private Map<UTF8String, Order> orders() {
-        Map<UTF8String, Order> known = orders;
-        if (known == null) {
-            known = new HashMap<>();
+        Map<UTF8String, Order> current = orders;
+        if (current == null) {
+            current = new HashMap<>();
             for (Map.Entry<String, List<String>> head : heads.entrySet()) {
-                known.put(UTF8String.fromString(head.getKey()), order(head.getValue()));
+                current.put(UTF8String.fromString(head.getKey()), order(head.getValue()));
             }
-            orders = known;
+            orders = current;
         }
-        return known;
+        return current;
     }
 
-    /** Capitals make no difference. Of two cells of one name the first is the column's. */
+    /** Matches names regardless of case. Of two cells with one name the first is the column's. */
     private Order order(List<String> names) {
         Map<String, Integer> wanted = new HashMap<>();
         for (int i = 0; i < columns.size(); i++) {
@@ -175,18 +175,18 @@ public final class Headed implements Serializable {
                 others.stream().map(names::get).toArray(String[]::new));
     }
 
-    /** As `column_key` in spec/schema.py. */
+    /** The same as `column_key` in spec/schema.py. */
     private static String folded(String name) {
         return name.toUpperCase(Locale.ROOT).toLowerCase(Locale.ROOT).replace("i\u0307", "i")
                 .replace('\u03c2', '\u03c3');
     }
 
     private Format format() {
-        Format known = format;
-        if (known == null) {
-            known = format = new Format(options);
+        Format current = format;
+        if (current == null) {
+            current = format = new Format(options);
         }
-        return known;
+        return current;
     }
 
     @Override

@@ -16,17 +16,17 @@ import org.apache.spark.sql.RowFactory;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * The records of CSV files, each with the number of its first line. A record is a line, or several if a quoted cell
- * goes over them: it must be closed by a quote before a separator or the end of a line. A quote that nothing closes so,
- * up to the end of the file or within a bound, leaves its line a record of its own, with a fault; the lines behind it
- * are records again, so that one stray quote costs one line and not the rest of the file.
+ * The records of CSV files, each with the number of its first line, for sources/files/lines.py. A record is a line, or
+ * several if a quoted cell spans them: it must be closed by a quote before a separator or the end of a line. If no
+ * quote closes it up to the end of the file or within a bound, its line is a record of its own, with a fault, and the
+ * lines after it are records again, so that one stray quote costs one line and not the rest of the file.
  */
 public final class Records implements Iterator<Row> {
     static final int MOST_LINES = 10_000;
     static final int MOST_BYTES = 16 << 20;
     private static final byte[] MARK = {(byte) 0xEF, (byte) 0xBB, (byte) 0xBF};
 
-    /** A line, what ended it, and where it stands. */
+    /** A line, its line break, and its place. */
     private static final class Line {
         final byte[] text;
         final String end;
@@ -42,9 +42,7 @@ public final class Records implements Iterator<Row> {
             this.row = row;
         }
 
-        /**
-         * Whether it ends within a quoted cell if it begins within one; null if a quote is wrong. Asked once for all.
-         */
+        /** Whether it ends within a quoted cell if it begins within one; null if a quote is wrong. Computed once. */
         Boolean staysOpen(Format format) {
             if (!known) {
                 open = format.endsQuoted(text, true);
@@ -61,11 +59,11 @@ public final class Records implements Iterator<Row> {
     private final Iterator<Row> chunks;
     private final Format format;
     private final List<Line> ahead = new ArrayList<>();
-    /** The place of the next line in `ahead`; those before it are used up. */
+    /** The index of the next line in `ahead`; those before it are used up. */
     private int next;
     /**
-     * So many of the next lines, and so many bytes, are of one file and stay open: a record that begins before them
-     * does not end there. Remembered, so that lines which all open a quote cost no more than others.
+     * How many of the next lines, and how many bytes, belong to one file and stay open: a record that begins before
+     * them does not end there. Remembered, so that lines which all open a quote cost no more than others.
      */
     private int run;
     private long runBytes;
@@ -77,7 +75,7 @@ public final class Records implements Iterator<Row> {
         this.format = format;
     }
 
-    /** `chunks`: what stands between two line feeds, as bytes, and the file; no file is in two partitions. */
+    /** `chunks`: the bytes between two line feeds, and the file; no file is in two partitions. */
     public static Dataset<Row> of(Dataset<Row> chunks, Map<String, String> options, String columns) {
         Format format = new Format(options);
         MapPartitionsFunction<Row, Row> apart = partition -> new Records(partition, format);
@@ -122,15 +120,15 @@ public final class Records implements Iterator<Row> {
         return first.text;
     }
 
-    /** Closed by the line behind those that stay open. */
+    /** The record that is closed by the line after those that stay open. */
     private byte[] whole(Line first) {
-        ByteArrayOutputStream whole = new ByteArrayOutputStream();
-        add(whole, first);
+        ByteArrayOutputStream record = new ByteArrayOutputStream();
+        add(record, first);
         while (run > 0) {
-            add(whole, poll());
+            add(record, poll());
         }
-        whole.writeBytes(poll().text);
-        return whole.toByteArray();
+        record.writeBytes(poll().text);
+        return record.toByteArray();
     }
 
     private Line poll() {
@@ -147,16 +145,16 @@ public final class Records implements Iterator<Row> {
         return line;
     }
 
-    private static void add(ByteArrayOutputStream whole, Line line) {
-        whole.writeBytes(line.text);
-        whole.writeBytes(line.end.getBytes(java.nio.charset.StandardCharsets.US_ASCII));
+    private static void add(ByteArrayOutputStream record, Line line) {
+        record.writeBytes(line.text);
+        record.writeBytes(line.end.getBytes(java.nio.charset.StandardCharsets.US_ASCII));
     }
 
     private boolean look() {
         return next < ahead.size() || more();
     }
 
-    /** The lines of the next chunk: a carriage return ends a line as well, alone or before the line feed. */
+    /** Adds the lines of the next chunk: a carriage return ends a line as well, alone or before the line feed. */
     private boolean more() {
         if (!chunks.hasNext()) {
             return false;

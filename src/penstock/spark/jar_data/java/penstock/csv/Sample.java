@@ -12,7 +12,7 @@ import org.apache.spark.sql.Row;
 import org.apache.spark.unsafe.types.UTF8String;
 import penstock.json.CellType;
 
-/** The types of the columns of CSV records. */
+/** Infers how many columns CSV records have, and their types. Called by sources/files/csv.py. */
 public final class Sample implements Serializable {
     private final List<CellType> columns = new ArrayList<>();
     private long records;
@@ -23,63 +23,63 @@ public final class Sample implements Serializable {
         }
     }
 
-    /** `cells`: a text for each column; of a record that is none they are all NULL. */
+    /** `cells`: a text for each column, all of them NULL for a line that is not a record. */
     public static Sample of(Dataset<Row> cells, String zone) {
         int width = cells.columns().length;
         MapPartitionsFunction<Row, Sample> part = rows -> {
-            Sample found = new Sample(width, zone);
+            Sample sample = new Sample(width, zone);
             while (rows.hasNext()) {
                 Row row = rows.next();
-                found.records++;
+                sample.records++;
                 for (int i = 0; i < width; i++) {
-                    found.columns.get(i).add(UTF8String.fromString(row.getString(i)));
+                    sample.columns.get(i).add(UTF8String.fromString(row.getString(i)));
                 }
             }
-            return List.of(found).iterator();
+            return List.of(sample).iterator();
         };
-        Sample whole = new Sample(width, zone);
-        for (Object one : (Object[]) cells.mapPartitions(part, Encoders.javaSerialization(Sample.class)).collect()) {
-            Sample other = (Sample) one;
-            whole.records += other.records;
+        Sample merged = new Sample(width, zone);
+        for (Object item : (Object[]) cells.mapPartitions(part, Encoders.javaSerialization(Sample.class)).collect()) {
+            Sample other = (Sample) item;
+            merged.records += other.records;
             for (int i = 0; i < width; i++) {
-                whole.columns.get(i).merge(other.columns.get(i));
+                merged.columns.get(i).merge(other.columns.get(i));
             }
         }
-        return whole;
+        return merged;
     }
 
-    /** How many cells most of the records have, the fewest of those that are as frequent; 0 if none is a record. */
+    /** How many cells most of the records have, the fewest of equally frequent numbers; 0 if there is no record. */
     public static int width(Dataset<Row> texts, Map<String, String> options) {
         Format format = new Format(options);
         MapPartitionsFunction<Row, Integer> counts = rows -> {
-            List<Integer> found = new ArrayList<>();
+            List<Integer> sizes = new ArrayList<>();
             while (rows.hasNext()) {
                 Format.Parts parts = new Format.Parts();
                 String fault = format.read(UTF8String.fromString(rows.next().getString(0)).getBytes(), parts, 0);
                 if (fault == null) {
-                    found.add(parts.count);
+                    sizes.add(parts.count);
                 }
             }
-            return found.iterator();
+            return sizes.iterator();
         };
-        TreeMap<Integer, Long> often = new TreeMap<>();
+        TreeMap<Integer, Long> frequencies = new TreeMap<>();
         for (Row row : (Row[]) texts.mapPartitions(counts, Encoders.INT()).toDF("cells")
                 .groupBy("cells").count().collect()) {
-            often.put(row.getInt(0), row.getLong(1));
+            frequencies.put(row.getInt(0), row.getLong(1));
         }
         int width = 0;
-        for (Map.Entry<Integer, Long> one : often.entrySet()) {
-            width = width == 0 || one.getValue() > often.get(width) ? one.getKey() : width;
+        for (Map.Entry<Integer, Long> frequency : frequencies.entrySet()) {
+            width = width == 0 || frequency.getValue() > frequencies.get(width) ? frequency.getKey() : width;
         }
         return width;
     }
 
-    /** How many records were looked at. */
+    /** How many records were read. */
     public long records() {
         return records;
     }
 
-    /** As DDL writes them, one a line; void where no value was seen. */
+    /** The types in DDL, one per line; void where there was no value. */
     public String types() {
         return String.join("\n", columns.stream().map(CellType::type).toList());
     }

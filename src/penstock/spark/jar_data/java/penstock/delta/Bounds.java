@@ -21,14 +21,15 @@ import org.apache.spark.sql.types.StructType;
 import scala.math.Ordering;
 
 /**
- * A column of a table within ranges. Each range has a first and a last value, which belong to it. Those of a DATE come
- * as days and those of a TIMESTAMP as microseconds since 1970: Java's types for them have the zone of the process.
+ * The ranges that limit the values of a column, for Exchange. Each range has a first and a last value, which belong to
+ * it. Those of a DATE come as days and those of a TIMESTAMP as microseconds since 1970: Java's types for them use the
+ * zone of the process.
  */
 public final class Bounds {
     private static final int MOST_RANGES = 8;
     private static final long FARTHEST = 1L << 61;
     final String column;
-    /** Its name in the files and their statistics: with column mapping another one. */
+    /** Its name in the files and their statistics: a different one with column mapping. */
     final String inFiles;
     final DataType type;
     private final List<Row> ranges;
@@ -52,17 +53,17 @@ public final class Bounds {
     }
 
     /** One per column of a row, whose values are arrays of ranges; a column without a value has no bounds. */
-    public static List<Bounds> of(Row found, StructType table) {
+    public static List<Bounds> of(Row ranges, StructType table) {
         var bounds = new ArrayList<Bounds>();
-        for (int i = 0; i < found.size(); i++) {
-            if (!found.isNullAt(i)) {
-                bounds.add(new Bounds(table.apply(found.schema().fields()[i].name()), found.getList(i)));
+        for (int i = 0; i < ranges.size(); i++) {
+            if (!ranges.isNullAt(i)) {
+                bounds.add(new Bounds(table.apply(ranges.schema().fields()[i].name()), ranges.getList(i)));
             }
         }
         return bounds;
     }
 
-    /** Whether one of the ranges has a value between two; null is not known, so it may. */
+    /** Whether one of the ranges has a value between the two; null is unknown, so it may. */
     boolean mayHold(Object least, Object greatest) {
         if (least == null || greatest == null) {
             return true;
@@ -76,21 +77,21 @@ public final class Bounds {
     }
 
     /**
-     * The same for the rows: Parquet skips what it can by it. Numbers and times become part of the code that Spark
-     * compiles, and new code is slow at first; so the ranges are widened to round numbers, which the next batches have
-     * too.
+     * The condition for rows, with which Parquet skips what it can. Numbers and times become part of the code that
+     * Spark compiles, and new code is slow at first; so the ranges are widened to round numbers, which the next batches
+     * have too.
      */
     Column condition() {
         var value = functions.col("`" + column.replace("`", "``") + "`");
         var wide = new TreeMap<Long, Long>();
-        Column any = null;
+        Column condition = null;
         for (int i = 0; i < ranges.size(); i++) {
             var first = values.get(i)[0];
             var last = values.get(i)[1];
             if (isCounted() && first instanceof Number least && last instanceof Number greatest) {
                 widen(least.longValue(), greatest.longValue(), wide);
             } else {
-                any = or(any, value, ranges.get(i).get(0), ranges.get(i).get(1));
+                condition = or(condition, value, ranges.get(i).get(0), ranges.get(i).get(1));
             }
         }
         if (wide.size() > MOST_RANGES) {
@@ -99,14 +100,14 @@ public final class Bounds {
             wide.put(all.getKey(), all.getValue());
         }
         for (var range : wide.entrySet()) {
-            any = or(any, value, counted(range.getKey()), counted(range.getValue()));
+            condition = or(condition, value, counted(range.getKey()), counted(range.getValue()));
         }
-        return any;
+        return condition;
     }
 
-    private static Column or(Column any, Column value, Object first, Object last) {
+    private static Column or(Column condition, Column value, Object first, Object last) {
         var within = value.geq(functions.lit(first)).and(value.leq(functions.lit(last)));
-        return any == null ? within : any.or(within);
+        return condition == null ? within : condition.or(within);
     }
 
     private boolean isCounted() {
@@ -114,8 +115,10 @@ public final class Bounds {
                 || type.equals(DataTypes.TimestampType) || type.equals(DataTypes.TimestampNTZType);
     }
 
-    /** To the ends of the blocks that hold the two ends, of a size of which one or two do; those that touch are one. */
-    private static void widen(long least, long greatest, TreeMap<Long, Long> into) {
+    /**
+     * Widens a range to the ends of the one or two blocks that hold it, and merges it with the range that it touches.
+     */
+    private static void widen(long least, long greatest, TreeMap<Long, Long> ranges) {
         long low = least;
         long high = greatest;
         if (greatest - least >= 0 && greatest - least < FARTHEST && Math.abs(least) < FARTHEST) {
@@ -123,12 +126,12 @@ public final class Bounds {
             low = Math.floorDiv(least, block) * block;
             high = Math.floorDiv(greatest, block) * block + block - 1;
         }
-        var before = into.floorEntry(low);
+        var before = ranges.floorEntry(low);
         if (before != null && before.getValue() >= low - 1) {
             low = before.getKey();
             high = Math.max(high, before.getValue());
         }
-        into.merge(low, high, Math::max);
+        ranges.merge(low, high, Math::max);
     }
 
     private Object counted(long number) {

@@ -15,13 +15,13 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * What a stream over a table has read up to a position within a version, as rows for a batch: files are counted as
- * Delta's streaming source counts them.
+ * What a stream over a table has read up to a position within a version, as rows for a batch; called by
+ * sources/delta.py. Files are counted as Delta's streaming source counts them.
  */
 public final class Covered {
     private Covered() {}
 
-    /** The first files, up to `index`, of the snapshot that a stream begins with. */
+    /** The first files, up to `index`, of the snapshot that a stream starts from. */
     public static Dataset<Row> ofSnapshot(SparkSession spark, String path, long version, long index) {
         var log = open(spark, path);
         var snapshot = at(log, version);
@@ -32,7 +32,7 @@ public final class Covered {
 
     /**
      * All rows as of the version before, and the first files, up to `index`, that the version added. With `changes`
-     * also of a version that changes rows.
+     * also if that version changes rows.
      */
     public static Dataset<Row> upTo(SparkSession spark, String path, long version, long index, boolean changes) {
         var log = open(spark, path);
@@ -46,7 +46,7 @@ public final class Covered {
     }
 
     /**
-     * What the versions from `first` on have added: all of those before `version`, and of that one up to `index`. With
+     * What the versions from `first` have added: all of those before `version`, and that one up to `index`. With
      * `changes` also the files of versions that change rows, as a stream with ignoreChanges reads them.
      */
     public static Dataset<Row> between(
@@ -65,7 +65,7 @@ public final class Covered {
         return rows(log, at(log, Math.max(last, 0)), files);
     }
 
-    /** Delta makes its rows in the session that is active, whichever it was given. */
+    /** Delta creates its rows in the active session, whichever session it was passed. */
     private static DeltaLog open(SparkSession spark, String path) {
         SparkSession.setActiveSession(spark);
         return DeltaLog.forTable(spark, path);
@@ -73,20 +73,21 @@ public final class Covered {
 
     /** Commits that change rows are not read by a stream, unless it has ignoreChanges. */
     private static List<AddFile> added(DeltaLog log, long first, long last, boolean changes) {
-        var found = new ArrayList<AddFile>();
+        var added = new ArrayList<AddFile>();
         var commits = CollectionConverters.asJava(log.getChanges(first, last, Option.empty(), true));
         while (commits.hasNext()) {
             List<Action> actions = CollectionConverters.asJava(commits.next()._2());
-            if (!changes && actions.stream().anyMatch(one -> one instanceof RemoveFile gone && gone.dataChange())) {
+            if (!changes
+                    && actions.stream().anyMatch(action -> action instanceof RemoveFile file && file.dataChange())) {
                 continue;
             }
             for (var action : actions) {
                 if (action instanceof AddFile file && file.dataChange()) {
-                    found.add(file);
+                    added.add(file);
                 }
             }
         }
-        return found;
+        return added;
     }
 
     private static Snapshot at(DeltaLog log, long version) {

@@ -25,14 +25,17 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Files of a table written anew without some of their rows, in one commit. Delta's own DELETE would say in the log, in
- * clear, what it looked for, and would leave rows that are only marked as deleted in their files.
+ * Rewrites files of a table without some of their rows, in one commit, for erasure/rewrite.py. Delta's own DELETE would
+ * write into the log, in plain text, what it searched for, and would leave rows that are only marked as deleted in
+ * their files.
  */
 public final class Erase {
     private static final scala.collection.immutable.Map<String, String> NOTHING =
             scala.collection.immutable.Map$.MODULE$.empty();
 
-    /** The files of a version: looked at several times, and Delta reads them by Spark jobs each time. */
+    /**
+     * The files of a version, kept because they are needed several times and Delta reads them by Spark jobs each time.
+     */
     private record Known(String table, long version, List<AddFile> files) {}
 
     private static final Map<String, Known> KNOWN = Files.perTable();
@@ -52,12 +55,12 @@ public final class Erase {
 
     private static List<AddFile> filesOf(DeltaLog log, Snapshot snapshot) {
         var path = log.dataPath().toString();
-        var known = KNOWN.get(path);
-        if (known == null || known.version != snapshot.version() || !known.table.equals(snapshot.metadata().id())) {
-            known = new Known(snapshot.metadata().id(), snapshot.version(), snapshot.allFiles().collectAsList());
-            KNOWN.put(path, known);
+        var cached = KNOWN.get(path);
+        if (cached == null || cached.version != snapshot.version() || !cached.table.equals(snapshot.metadata().id())) {
+            cached = new Known(snapshot.metadata().id(), snapshot.version(), snapshot.allFiles().collectAsList());
+            KNOWN.put(path, cached);
         }
-        return known.files;
+        return cached.files;
     }
 
     public static Erase begin(SparkSession spark, String path) {
@@ -65,7 +68,7 @@ public final class Erase {
         return new Erase(spark, DeltaLog.forTable(spark, path));
     }
 
-    /** The version that is looked at. */
+    /** The version that is read. */
     public long version() {
         return transaction.snapshot().version();
     }
@@ -80,7 +83,7 @@ public final class Erase {
         return CDCReader.isCDCEnabledOnTable(transaction.metadata(), spark);
     }
 
-    /** The files of the version, as the rows name them, a line each: many would take long, one by one. */
+    /** The files of the version, as the rows name them, one per line: one call for each of many would take long. */
     public String names() {
         return files.stream().map(this::name).collect(Collectors.joining("\n"));
     }
@@ -96,7 +99,7 @@ public final class Erase {
         return read(files.stream().filter(file -> wanted.contains(name(file))).toList());
     }
 
-    /** The same of those with marks, the marked rows as well. */
+    /** The same for those with rows marked as deleted, including these rows. */
     public Dataset<Row> withMarked(String names) {
         var wanted = lines(names);
         return read(files.stream()
@@ -105,21 +108,21 @@ public final class Erase {
                 .toList());
     }
 
-    /** The rows of files that lie in the folder of the table, named from there on, and belong to no version. */
+    /** The rows of files in the folder of the table, named by their paths within it, that belong to no version. */
     public Dataset<Row> others(String names) {
-        var made = new ArrayList<AddFile>();
-        var parts = new HashMap<String, String>();
-        transaction.metadata().physicalPartitionColumns().foreach(name -> parts.put(name, null));
-        var partition = scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(parts));
+        var addFiles = new ArrayList<AddFile>();
+        var values = new HashMap<String, String>();
+        transaction.metadata().physicalPartitionColumns().foreach(name -> values.put(name, null));
+        var partition = scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(values));
         for (var name : lines(names)) {
-            made.add(new AddFile(
+            addFiles.add(new AddFile(
                     new org.apache.hadoop.fs.Path(null, null, name).toUri().toString(), partition, 1L << 20, 0L, true,
                     null, null, null, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Option.empty()));
         }
-        return read(made);
+        return read(addFiles);
     }
 
-    /** Which files are written anew, by their names. */
+    /** Selects the files to rewrite, by their names. */
     public void choose(String names) {
         var wanted = lines(names);
         chosen.clear();
@@ -134,43 +137,43 @@ public final class Erase {
         }
     }
 
-    /** The rows of the files that are written anew. */
+    /** The rows of the files to rewrite. */
     public Dataset<Row> chosen() {
         return read(chosen);
     }
 
     /**
-     * @param come what those files shall hold; with a column _change_type those where it is not null are changes for
+     * @param newRows what those files shall hold; with a column _change_type those where it is not null are changes for
      *     the feed
-     * @param told numbers for the table's history, by Delta's names
+     * @param numbers metrics for the table's history, by Delta's names
      * @return the version
      */
     @SuppressWarnings("unchecked")
-    public long commit(Dataset<Row> come, Map<String, Number> told) {
-        SparkSession.setActiveSession(spark); // Delta takes what goes with a commit from the session that is active
+    public long commit(Dataset<Row> newRows, Map<String, Number> numbers) {
+        SparkSession.setActiveSession(spark); // Delta takes the settings of a commit from the active session
         var actions = new ArrayList<Action>();
-        actions.addAll(CollectionConverters.asJava(transaction.writeFiles(come)));
+        actions.addAll(CollectionConverters.asJava(transaction.writeFiles(newRows)));
         long time = System.currentTimeMillis();
         for (var file : chosen) {
             actions.add(withoutStatistics(file).removeWithTimestamp(time, true));
         }
         var metrics = new HashMap<String, SQLMetric>();
-        told.forEach((name, value) -> {
+        numbers.forEach((name, value) -> {
             var metric = SQLMetrics.createMetric(spark.sparkContext(), name);
             metric.set(value.longValue());
             metrics.put(name, metric);
         });
         transaction.registerSQLMetrics(
                 spark, scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
-        var none = (scala.collection.immutable.Seq<org.apache.spark.sql.catalyst.expressions.Expression>)
+        var noPredicates = (scala.collection.immutable.Seq<org.apache.spark.sql.catalyst.expressions.Expression>)
                 (Object) scala.collection.immutable.Nil$.MODULE$;
         return transaction.commit(
-                CollectionConverters.asScala(actions).toSeq(), new DeltaOperations.Delete(none), NOTHING);
+                CollectionConverters.asScala(actions).toSeq(), new DeltaOperations.Delete(noPredicates), NOTHING);
     }
 
     /**
-     * A checkpoint of the log at its newest version: readers of it and of later ones need nothing that is older. From
-     * the files as they are: what Delta remembers of them may hold what was taken out since.
+     * Writes a checkpoint of the log at its newest version: readers of it and of later ones need nothing that is older.
+     * It is made from the files on disk: what Delta has cached of them may hold what was erased since.
      */
     public static long checkpoint(SparkSession spark, String path) {
         SparkSession.setActiveSession(spark);
@@ -182,10 +185,10 @@ public final class Erase {
         return snapshot.version();
     }
 
-    private Dataset<Row> read(List<AddFile> of) {
+    private Dataset<Row> read(List<AddFile> selected) {
         SparkSession.setActiveSession(spark);
         return log.createDataFrame(
-                transaction.snapshot(), CollectionConverters.asScala(of).toSeq(), false, Option.empty())
+                transaction.snapshot(), CollectionConverters.asScala(selected).toSeq(), false, Option.empty())
                 .selectExpr("*", "_metadata.file_path AS " + Exchange.FILE);
     }
 
@@ -201,15 +204,15 @@ public final class Erase {
         return copy(file, file.stats(), null);
     }
 
-    /** What a removed file held at least and at most would stay in the log. */
+    /** Without the lowest and highest values of a removed file, which would stay in the log. */
     private static AddFile withoutStatistics(AddFile file) {
         return copy(file, null, file.deletionVector());
     }
 
-    private static AddFile copy(AddFile file, String stats, DeletionVectorDescriptor marks) {
+    private static AddFile copy(AddFile file, String stats, DeletionVectorDescriptor deletionVector) {
         return file.copy(
                 file.path(), file.partitionValues(), file.size(), file.modificationTime(), file.dataChange(), stats,
-                file.tags(), marks, file.baseRowId(), file.defaultRowCommitVersion(), file.clusteringProvider(),
-                file.copy$default$12(), file.copy$default$13());
+                file.tags(), deletionVector, file.baseRowId(), file.defaultRowCommitVersion(),
+                file.clusteringProvider(), file.copy$default$12(), file.copy$default$13());
     }
 }

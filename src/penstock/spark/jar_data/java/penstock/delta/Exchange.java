@@ -31,9 +31,10 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Rows of a table exchanged for others, in one commit: those that go are marked in deletion vectors, by file and place;
- * those that come are appended. Delta's own MERGE does the same in a dozen Spark jobs, because it has to find the rows
- * and decide upon them within one statement; here the caller has done both, and what is left is a write and a commit.
+ * Replaces rows of a table with others in one commit: old rows are marked in deletion vectors, by file and row index;
+ * new rows are appended. Delta's own MERGE does the same in a dozen Spark jobs, because it has to find the rows and
+ * decide on them within one statement; here the caller, tables/merge/row_exchange.py, has done both, and only a write
+ * and a commit remain.
  *
  * <p>The transaction begins before the caller reads, so that what others commit meanwhile is a conflict, as in MERGE.
  */
@@ -49,7 +50,7 @@ public final class Exchange {
     private final Files files;
     private List<Bounds> bounds = List.of();
     private List<AddFile> candidates = List.of();
-    private final List<Row> go = new ArrayList<>();
+    private final List<Row> go = new ArrayList<>(); // the rows to remove, by file
 
     private Exchange(SparkSession spark, DeltaLog log) {
         this.spark = spark;
@@ -64,36 +65,38 @@ public final class Exchange {
         return new Exchange(spark, DeltaLog.forTable(spark, path));
     }
 
-    /** By Delta's own record of transactions, where the session names one: what it is about to do is in the table. */
+    /**
+     * Whether, by Delta's record of transactions, the table has what the session is about to write, if that names it.
+     */
     public boolean done() {
         return DMLWithDeletionVectorsHelper$.MODULE$.hasBeenExecuted(transaction, spark, Option.empty());
     }
 
-    /** Which of the table's files can hold a row within the ranges, all of them if null; how many that are. */
+    /** Selects the files that can hold a row within the ranges, all of them if null; returns how many. */
     public int look(Row ranges) {
         bounds = ranges == null ? List.of() : Bounds.of(ranges, transaction.metadata().schema());
         candidates = files.within(bounds, spark.sessionState().conf().sessionLocalTimeZone());
         return candidates.size();
     }
 
-    /** The same with more ranges for some columns. */
+    /** Selects again, with more ranges for some columns. */
     public int lookCloser(Row ranges) {
         bounds = Stream.concat(bounds.stream(), Bounds.of(ranges, transaction.metadata().schema()).stream()).toList();
         candidates = files.within(bounds, spark.sessionState().conf().sessionLocalTimeZone());
         return candidates.size();
     }
 
-    /** No file is read. */
+    /** Selects no file. */
     public void lookAtNothing() {
         candidates = List.of();
     }
 
-    /** How many files are read. */
+    /** How many files are selected. */
     public int candidates() {
         return candidates.size();
     }
 
-    /** Whether the table keeps a change feed, whatever was asked for when it was made. */
+    /** Whether the table keeps a change feed, whatever was requested when it was created. */
     public boolean feeds() {
         return CDCReader.isCDCEnabledOnTable(transaction.metadata(), spark);
     }
@@ -108,34 +111,34 @@ public final class Exchange {
         return transaction.metadata().schema().json();
     }
 
-    /** How many the table has. */
+    /** How many files the table has. */
     public int files() {
         return files.size();
     }
 
-    /** The rows of the candidates within the ranges, each with its file and its place in it. */
+    /** The rows of the selected files within the ranges, each with its file and its index in it. */
     public Dataset<Row> rows() {
         return content().selectExpr("*", "_metadata.file_path AS " + FILE, "_metadata.row_index AS " + PLACE);
     }
 
-    /** The same rows without their places, which only tables with deletion vectors have. */
+    /** The same rows without their indexes, which only tables with deletion vectors have. */
     public Dataset<Row> content() {
         var rows = log.createDataFrame(
                 transaction.snapshot(), CollectionConverters.asScala(candidates).toSeq(), false, Option.empty());
-        for (var one : bounds) {
-            rows = rows.where(one.condition());
+        for (var bound : bounds) {
+            rows = rows.where(bound.condition());
         }
         return rows;
     }
 
     /**
-     * What goes: a row per file with its name, the places of the rows that go, and numbers, which are added up over all
-     * files. Rows without a file have numbers only.
+     * Takes the rows to remove: for each file a row with its name, the indexes of its rows to remove, and numbers,
+     * which are added up over all files and returned. Rows without a file have numbers only.
      */
-    public long[] find(Dataset<Row> turned) {
-        var numbers = new long[turned.schema().size() - 2];
+    public long[] find(Dataset<Row> removals) {
+        var numbers = new long[removals.schema().size() - 2];
         go.clear();
-        for (var row : turned.collectAsList()) {
+        for (var row : removals.collectAsList()) {
             for (int i = 0; i < numbers.length; i++) {
                 numbers[i] += row.getLong(i + 2);
             }
@@ -146,97 +149,98 @@ public final class Exchange {
         return numbers;
     }
 
-    /** Whether a row goes. */
+    /** Whether a row is to be removed. */
     public boolean goes() {
         return !go.isEmpty();
     }
 
     /**
-     * @param come the rows to append; with a column _change_type those where it is not null are changes for the feed
-     * @param told numbers for the table's history, by Delta's names
-     * @param seen whether readers of changes are to see what goes
+     * @param newRows the rows to append; with a column _change_type those where it is not null are changes for the feed
+     * @param numbers metrics for the table's history, by Delta's names
+     * @param visible whether readers of changes see the removed rows
      */
-    public long commit(Dataset<Row> come, Map<String, Number> told, boolean seen) throws IOException {
-        // another table may have been looked at meanwhile: Delta asks the active one
+    public long commit(Dataset<Row> newRows, Map<String, Number> numbers, boolean visible) throws IOException {
+        // another table may have been read meanwhile, and Delta uses the active session
         SparkSession.setActiveSession(spark);
         var actions = new ArrayList<Action>();
-        var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
-        if (mark.isDefined()) {
-            actions.add(mark.get());
+        var setTransaction = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
+        if (setTransaction.isDefined()) {
+            actions.add(setTransaction.get());
         }
-        if (come != null) {
-            actions.addAll(CollectionConverters.asJava(transaction.writeFiles(come)));
+        if (newRows != null) {
+            actions.addAll(CollectionConverters.asJava(transaction.writeFiles(newRows)));
         }
         if (!go.isEmpty()) {
-            actions.addAll(marked(seen));
+            actions.addAll(marked(visible));
         }
         var metrics = new HashMap<String, SQLMetric>();
-        told.forEach((name, value) -> {
+        numbers.forEach((name, value) -> {
             var metric = SQLMetrics.createMetric(spark.sparkContext(), name);
             metric.set(value.longValue());
             metrics.put(name, metric);
         });
         transaction.registerSQLMetrics(
                 spark, scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
-        var none = scala.collection.immutable.Nil$.MODULE$;
+        var noPredicates = scala.collection.immutable.Nil$.MODULE$;
         @SuppressWarnings("unchecked")
         var merge = new DeltaOperations.Merge(
                 Option.empty(), Option.empty(), Option.empty(), Option.empty(),
-                (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) none,
-                (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) none,
-                (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) none);
+                (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) noPredicates,
+                (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) noPredicates,
+                (scala.collection.immutable.Seq<DeltaOperations.MergePredicate>) (Object) noPredicates);
         long version = transaction.commit(CollectionConverters.asScala(actions).toSeq(), merge, NO_TAGS);
         files.advance(log, transaction.protocol(), version, actions);
         return version;
     }
 
-    /** The files of the rows that go, with these marked. */
-    private List<Action> marked(boolean seen) throws IOException {
-        var read = new HashMap<String, AddFile>();
+    /** The actions that mark the removed rows in their files. */
+    private List<Action> marked(boolean visible) throws IOException {
+        var filesByUri = new HashMap<String, AddFile>();
         for (var file : candidates) {
-            read.put(SparkPath.fromPath(file.absolutePath(log)).urlEncoded(), file);
+            filesByUri.put(SparkPath.fromPath(file.absolutePath(log)).urlEncoded(), file);
         }
         var store = DeletionVectorStore$.MODULE$.createInstance(log.newDeltaHadoopConf());
-        var opened = DeletionVectorWriter$.MODULE$.createWriter(store, store.pathWithFileSystem(log.dataPath()), "");
+        var writerAndPath =
+                DeletionVectorWriter$.MODULE$.createWriter(store, store.pathWithFileSystem(log.dataPath()), "");
         var actions = new ArrayList<Action>();
-        var odd = new ArrayList<TouchedFileWithDV>();
-        try (var writer = opened._1()) {
+        var unusual = new ArrayList<TouchedFileWithDV>();
+        try (var writer = writerAndPath._1()) {
             for (var row : go) {
-                var file = read.get(row.getString(0));
+                var file = filesByUri.get(row.getString(0));
                 List<Long> places = row.getList(1);
                 if (file == null) {
                     throw new IllegalStateException(
                             "rows are said to lie in " + row.getString(0) + ", which was not read");
                 }
-                var gone = new RoaringBitmapArray();
-                places.forEach(gone::add);
+                var removed = new RoaringBitmapArray();
+                places.forEach(removed::add);
                 if (file.deletionVector() != null) {
-                    gone.or(StoredBitmap$.MODULE$.create(file.deletionVector(), log.dataPath()).load(store));
+                    removed.or(StoredBitmap$.MODULE$.create(file.deletionVector(), log.dataPath()).load(store));
                 }
-                if (gone.cardinality() != places.size() + file.numDeletedRecords()) {
+                if (removed.cardinality() != places.size() + file.numDeletedRecords()) {
                     throw new IllegalStateException("a row of " + row.getString(0) + " would go twice");
                 }
-                var bytes = gone.serializeAsByteArray(RoaringBitmapArrayFormat$.MODULE$.Portable());
+                var bytes = removed.serializeAsByteArray(RoaringBitmapArrayFormat$.MODULE$.Portable());
                 var vector = DeletionVectorDescriptor.onDiskWithRelativePath(
-                        opened._2(), "", bytes.length, gone.cardinality(),
+                        writerAndPath._2(), "", bytes.length, removed.cardinality(),
                         Option.apply(writer.write(bytes).offset()), Option.empty());
                 var touched = new TouchedFileWithDV(row.getString(0), file, vector, places.size());
                 if (file.numPhysicalRecords().isEmpty() || (file.deletionVector() != null && isTight(file))) {
-                    odd.add(touched);
+                    unusual.add(touched);
                 } else if (touched.isFullyReplaced()) {
-                    actions.add(file.removeWithTimestamp(System.currentTimeMillis(), seen));
+                    actions.add(file.removeWithTimestamp(System.currentTimeMillis(), visible));
                 } else {
-                    var changed = file.removeRows(vector, true, seen);
+                    var changed = file.removeRows(vector, true, visible);
                     actions.add(changed._1());
                     actions.add(changed._2());
                 }
             }
         }
-        if (!odd.isEmpty()) { // statistics that are missing, or that others have computed: Delta knows what to do
+        if (!unusual.isEmpty()) { // statistics that are missing, or that others have computed: Delta handles them
             int prefix = StatsCollectionUtils$.MODULE$.getDataSkippingStringPrefixLength(spark, transaction.metadata());
-            var asked = CollectionConverters.asScala(odd).toSeq();
+            var touchedFiles = CollectionConverters.asScala(unusual).toSeq();
             actions.addAll(CollectionConverters.asJava(DMLWithDeletionVectorsHelper$.MODULE$
-                    .processUnmodifiedData(spark, asked, transaction.snapshot(), prefix)._1()));
+                    .processUnmodifiedData(spark, touchedFiles, transaction.snapshot(), prefix)._1()));
         }
         return actions;
     }

@@ -25,8 +25,8 @@ import org.apache.spark.sql.types.DataTypes;
 import scala.Option;
 
 /**
- * The files of a table as of one version, with their statistics. Delta rebuilds them by Spark jobs after every commit;
- * the only writer of a table knows what it has committed itself, and carries them along.
+ * The files of a table as of one version, with their statistics, for Exchange. Delta rebuilds them by Spark jobs after
+ * every commit; the only writer of a table knows what it has committed itself, and updates them with that.
  */
 final class Files {
     private static final int TABLES = 200;
@@ -34,7 +34,7 @@ final class Files {
     private static final Pattern ZONED = Pattern.compile("(Z|[+-]\\d{2}:?\\d{2})$");
     /** The range of a column that has no value in a file. */
     private static final Object[] NOTHING = {};
-    /** Exact: a decimal that became a double would be another bound, and a row beyond it would not be found. */
+    /** Exact: a decimal read as a double would be another bound, and a row beyond it would not be found. */
     private static final ObjectMapper JSON =
             new ObjectMapper().enable(DeserializationFeature.USE_BIG_DECIMAL_FOR_FLOATS);
     private static final Map<String, Files> KNOWN = perTable();
@@ -59,7 +59,7 @@ final class Files {
         this.files = files;
     }
 
-    /** A map that keeps what was used last, of so many tables; more would fill the memory of a long-lived process. */
+    /** A map of the most recently used tables, limited so that it does not fill the memory of a long-lived process. */
     static <V> Map<String, V> perTable() {
         return Collections.synchronizedMap(new LinkedHashMap<>(16, 0.75f, true) {
             @Override
@@ -69,29 +69,30 @@ final class Files {
         });
     }
 
-    /** As of the snapshot: those that were carried along, or read by Spark. */
+    /** The files as of the snapshot: those that were kept up to date, or else read by Spark. */
     static Files of(DeltaLog log, Snapshot snapshot) {
         var path = log.dataPath().toString();
         synchronized (KNOWN) {
-            var known = KNOWN.get(path);
-            if (known != null && known.version == snapshot.version() && known.table.equals(snapshot.metadata().id())) {
-                return known;
+            var cached = KNOWN.get(path);
+            if (cached != null && cached.version == snapshot.version()
+                    && cached.table.equals(snapshot.metadata().id())) {
+                return cached;
             }
         }
         var files = new LinkedHashMap<String, Known>();
         for (var file : snapshot.allFiles().collectAsList()) {
             files.put(file.path(), new Known(file));
         }
-        var read = new Files(snapshot.metadata().id(), snapshot.version(), files);
-        synchronized (KNOWN) { // a table that is looked at in every batch and seldom written to is read once
-            KNOWN.put(path, read);
+        var loaded = new Files(snapshot.metadata().id(), snapshot.version(), files);
+        synchronized (KNOWN) { // a table that every batch reads and few write to is loaded once
+            KNOWN.put(path, loaded);
         }
-        return read;
+        return loaded;
     }
 
     /**
-     * After a commit: what is known now, if nobody else has committed in between. With row tracking Delta numbers the
-     * rows of new files only as it commits, so that these files have to be read from its log.
+     * Updates the files after a commit, if no other writer has committed in between. With row tracking Delta numbers
+     * the rows of new files only as it commits, so that these files have to be read from its log.
      */
     void advance(DeltaLog log, Protocol protocol, long committed, List<Action> actions) {
         var path = log.dataPath().toString();
@@ -101,8 +102,8 @@ final class Files {
                 return;
             }
             for (var action : actions) {
-                if (action instanceof RemoveFile gone) {
-                    files.remove(gone.path());
+                if (action instanceof RemoveFile removed) {
+                    files.remove(removed.path());
                 }
             }
             for (var action : actions) {
@@ -118,15 +119,15 @@ final class Files {
         return files.size();
     }
 
-    /** Those that can hold a row within all the bounds. */
+    /** The files that can hold a row within all the bounds. */
     List<AddFile> within(List<Bounds> bounds, String zone) {
-        var found = new ArrayList<AddFile>();
+        var matches = new ArrayList<AddFile>();
         for (var known : files.values()) {
-            if (bounds.stream().allMatch(one -> mayHold(known, one, zone))) {
-                found.add(known.file);
+            if (bounds.stream().allMatch(bound -> mayHold(known, bound, zone))) {
+                matches.add(known.file);
             }
         }
-        return found;
+        return matches;
     }
 
     private static boolean mayHold(Known known, Bounds bounds, String zone) {
@@ -141,7 +142,7 @@ final class Files {
                 return NOTHING;
             }
             if (type.equals(DataTypes.TimestampType) && !ZONED.matcher(partition.get()).find()) {
-                return new Object[] {null, null}; // a local text, of which a zone with daylight saving has two instants
+                return new Object[] {null, null}; // a local time: two instants where clocks are set back
             }
             var value = value(partition.get(), type, zone);
             return new Object[] {value, value};
@@ -151,13 +152,13 @@ final class Files {
         }
         var nulls = known.statistics.path("nullCount").path(column);
         if (nulls.isIntegralNumber() && nulls.equals(known.statistics.path("numRecords"))) {
-            return NOTHING; // deletion vectors leave such a count as it is
+            return NOTHING; // deletion vectors do not change such counts
         }
         var least = text(known.statistics.path("minValues").path(column));
         var greatest = text(known.statistics.path("maxValues").path(column));
         var range = new Object[] {value(least, type, zone), value(greatest, type, zone)};
         if (range[1] instanceof Long last && isTime(type)) {
-            range[1] = last + ROUNDED_MICROS; // statistics have milliseconds
+            range[1] = last + ROUNDED_MICROS; // statistics are in milliseconds
         }
         return range;
     }

@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.metric.SQLMetrics;
 import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Commits that change no row and say something. */
+/** Commits that change no row and only record something. Called by ledger/commit.py and maintenance/vacuum.py. */
 public final class Note {
     private static final scala.collection.immutable.Map<String, String> NO_TAGS =
             scala.collection.immutable.Map$.MODULE$.empty();
@@ -24,19 +24,19 @@ public final class Note {
     private Note() {}
 
     /**
-     * A commit with a note and Delta's own mark, unless the mark is there already; what an empty append would make,
-     * without planning one. Not either if the application has committed something after a version, the one up to which
-     * the caller has read the log; that is not looked at if it is negative.
+     * Commits a note and a transaction number, unless the table has that number already; an empty append would do the
+     * same, but has to be planned. Nothing is committed either if the application has committed something after
+     * `readUpTo`, the version up to which the caller has read the log; a negative one is not checked.
      *
-     * @return whether it was made
+     * @return whether it committed
      */
     public static boolean marked(
-            SparkSession spark, String path, String text, String application, long number, long seen) {
+            SparkSession spark, String path, String text, String application, long number, long readUpTo) {
         return within(spark, () -> {
             var log = DeltaLog.forTable(spark, path);
             var transaction = log.startTransaction(Option.empty(), Option.empty());
             long last = transaction.txnVersion(application);
-            if (last >= number || (seen >= 0 && isLater(log, transaction, application, last, seen))) {
+            if (last >= number || (readUpTo >= 0 && isLater(log, transaction, application, last, readUpTo))) {
                 return false;
             }
             commit(transaction, text, application, number);
@@ -45,18 +45,18 @@ public final class Note {
     }
 
     /**
-     * A commit with a note and the next number of its application, provided that this application has committed nothing
-     * after a version: the one up to which the caller has read the log.
+     * Commits a note with the next number of its application, provided that this application has committed nothing
+     * after `readUpTo`: the version up to which the caller has read the log.
      *
-     * @return whether it was made
+     * @return whether it committed
      */
-    public static boolean next(SparkSession spark, String path, String text, String application, long seen) {
+    public static boolean next(SparkSession spark, String path, String text, String application, long readUpTo) {
         return within(spark, () -> {
             var log = DeltaLog.forTable(spark, path);
             var transaction = log.startTransaction(Option.empty(), Option.empty());
-            // read by the transaction: another commit of it is a conflict
+            // read by the transaction: another commit of the application is a conflict
             long last = transaction.txnVersion(application);
-            if (isLater(log, transaction, application, last, seen)) {
+            if (isLater(log, transaction, application, last, readUpTo)) {
                 return false;
             }
             commit(transaction, text, application, last + 1);
@@ -70,8 +70,8 @@ public final class Note {
     }
 
     private static boolean isLater(
-            DeltaLog log, OptimisticTransaction transaction, String application, long last, long seen) {
-        return transaction.snapshot().version() != seen && lastAt(log, application, seen) != last;
+            DeltaLog log, OptimisticTransaction transaction, String application, long last, long readUpTo) {
+        return transaction.snapshot().version() != readUpTo && lastAt(log, application, readUpTo) != last;
     }
 
     private static long lastAt(DeltaLog log, String application, long version) {
@@ -83,45 +83,45 @@ public final class Note {
     }
 
     private static void commit(OptimisticTransaction transaction, String text, String application, long number) {
-        Action mark = new SetTransaction(application, number, Option.apply(System.currentTimeMillis()));
+        Action setTransaction = new SetTransaction(application, number, Option.apply(System.currentTimeMillis()));
         var operation = new DeltaOperations.Write(
                 SaveMode.Append, Option.empty(), Option.empty(), Option.apply(text), Option.empty(), Option.empty(),
                 Option.empty(), Option.empty(), Option.empty());
-        transaction.commit(CollectionConverters.asScala(List.of(mark)).toSeq(), operation, NO_TAGS);
+        transaction.commit(CollectionConverters.asScala(List.of(setTransaction)).toSeq(), operation, NO_TAGS);
     }
 
     /**
-     * That files were deleted. Delta's own VACUUM makes two commits, without asking.
+     * Commits that files were deleted. Delta's own VACUUM makes two commits, whether they are wanted or not.
      *
-     * @param told numbers for the table's history, by Delta's names
+     * @param numbers metrics for the table's history, by Delta's names
      * @return the version
      */
     @SuppressWarnings("unchecked")
-    public static long vacuumed(SparkSession spark, String path, Map<String, Number> told) {
+    public static long vacuumed(SparkSession spark, String path, Map<String, Number> numbers) {
         return within(spark, () -> {
             var transaction = DeltaLog.forTable(spark, path).startTransaction(Option.empty(), Option.empty());
             var metrics = new HashMap<String, SQLMetric>();
-            told.forEach((name, value) -> {
+            numbers.forEach((name, value) -> {
                 var metric = SQLMetrics.createMetric(spark.sparkContext(), name);
                 metric.set(value.longValue());
                 metrics.put(name, metric);
             });
             transaction.registerSQLMetrics(
                     spark, scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(metrics)));
-            var nothing = (scala.collection.immutable.Seq<Action>) (Object) scala.collection.immutable.Nil$.MODULE$;
-            return transaction.commit(nothing, new DeltaOperations.VacuumEnd("COMPLETED"), NO_TAGS);
+            var noActions = (scala.collection.immutable.Seq<Action>) (Object) scala.collection.immutable.Nil$.MODULE$;
+            return transaction.commit(noActions, new DeltaOperations.VacuumEnd("COMPLETED"), NO_TAGS);
         });
     }
 
-    /** Delta takes what goes with a commit from the session that is active. */
+    /** Delta takes the settings of a commit from the active session. */
     private static <T> T within(SparkSession spark, Supplier<T> work) {
-        var active = SparkSession.getActiveSession();
+        var previous = SparkSession.getActiveSession();
         SparkSession.setActiveSession(spark);
         try {
             return work.get();
         } finally {
-            if (active.isDefined()) {
-                SparkSession.setActiveSession(active.get());
+            if (previous.isDefined()) {
+                SparkSession.setActiveSession(previous.get());
             } else {
                 SparkSession.clearActiveSession();
             }

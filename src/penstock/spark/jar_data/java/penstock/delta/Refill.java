@@ -18,15 +18,15 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * All rows of a table exchanged for others in one commit, like an overwrite; but the files are written first and the
- * commit is made later, so that what belongs before it can be done in between, and a compaction meanwhile does not
- * matter: what goes are the files of the table as it is when the commit is made.
+ * Replaces all rows of a table in one commit, like an overwrite, for ledger/write_target.py. But the files are written
+ * first and the commit is made later, so that other work can be done in between, and a compaction meanwhile does not
+ * matter: the commit removes the files that the table has when it is made.
  */
 public final class Refill {
     private final SparkSession spark;
     private final DeltaLog log;
     private final OptimisticTransaction writing;
-    private final List<Action> come = new ArrayList<>();
+    private final List<Action> come = new ArrayList<>(); // the files written so far
     private Metadata metadata;
 
     private Refill(SparkSession spark, DeltaLog log) {
@@ -51,14 +51,14 @@ public final class Refill {
         return writing.metadata().configuration().get(name).getOrElse(() -> null);
     }
 
-    /** The table shall have these columns from then on, given as JSON; before the first write. */
+    /** Sets the columns that the table will have, as JSON; to be called before the first write. */
     public void columns(String schema) {
-        var then = (StructType) StructType.fromJson(schema);
-        metadata = withColumns(writing.metadata(), then);
+        var columns = (StructType) StructType.fromJson(schema);
+        metadata = withColumns(writing.metadata(), columns);
         writing.updateMetadataForTableOverwrite(metadata);
     }
 
-    /** Writes rows into files that nobody sees before the commit. */
+    /** Writes rows into files that no reader sees before the commit. */
     public void write(Dataset<Row> rows) {
         come.addAll(CollectionConverters.asJava(writing.writeFiles(rows)));
     }
@@ -74,44 +74,46 @@ public final class Refill {
         return sum;
     }
 
-    /** Whether Delta's own record says that what this session names is in the table; only where it names something. */
+    /**
+     * Whether, by Delta's record of transactions, the table has what the session is about to write, if that names it.
+     */
     public boolean done() {
         return DMLWithDeletionVectorsHelper$.MODULE$.hasBeenExecuted(writing, spark, Option.empty());
     }
 
-    /** The version. What was written takes the place of all that the table holds now. */
+    /** Replaces all that the table holds now with what was written; returns the version. */
     public long commit() {
-        SparkSession.setActiveSession(spark); // Delta takes what goes with a commit from the session that is active
-        var now = log.startTransaction(Option.empty(), Option.empty());
-        if (!now.metadata().id().equals(writing.snapshot().metadata().id())
-                || !now.metadata().schemaString().equals(writing.snapshot().metadata().schemaString())) {
+        SparkSession.setActiveSession(spark); // Delta takes the settings of a commit from the active session
+        var transaction = log.startTransaction(Option.empty(), Option.empty());
+        if (!transaction.metadata().id().equals(writing.snapshot().metadata().id())
+                || !transaction.metadata().schemaString().equals(writing.snapshot().metadata().schemaString())) {
             throw new IllegalStateException(
                     "the table was made again, or its columns were changed, while it was refilled");
         }
-        now.readWholeTable();
+        transaction.readWholeTable();
         if (metadata != null) {
-            now.updateMetadataForTableOverwrite(withColumns(now.metadata(), metadata.schema()));
+            transaction.updateMetadataForTableOverwrite(withColumns(transaction.metadata(), metadata.schema()));
         }
         var actions = new ArrayList<Action>();
-        var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
-        if (mark.isDefined()) {
-            actions.add(mark.get());
+        var setTransaction = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
+        if (setTransaction.isDefined()) {
+            actions.add(setTransaction.get());
         }
         long time = System.currentTimeMillis();
-        for (var file : now.snapshot().allFiles().collectAsList()) {
+        for (var file : transaction.snapshot().allFiles().collectAsList()) {
             actions.add(file.removeWithTimestamp(time, true));
         }
         actions.addAll(come);
         var overwrite = new DeltaOperations.Write(
                 SaveMode.Overwrite, Option.empty(), Option.empty(), Option.empty(), Option.empty(), Option.empty(),
                 Option.empty(), Option.empty(), Option.empty());
-        return now.commit(CollectionConverters.asScala(actions).toSeq(), overwrite,
+        return transaction.commit(CollectionConverters.asScala(actions).toSeq(), overwrite,
                 scala.collection.immutable.Map$.MODULE$.empty());
     }
 
-    private static Metadata withColumns(Metadata old, StructType columns) {
+    private static Metadata withColumns(Metadata metadata, StructType columns) {
         return new Metadata(
-                old.id(), old.name(), old.description(), old.format(), columns.json(), old.partitionColumns(),
-                old.configuration(), old.createdTime());
+                metadata.id(), metadata.name(), metadata.description(), metadata.format(), columns.json(),
+                metadata.partitionColumns(), metadata.configuration(), metadata.createdTime());
     }
 }

@@ -18,8 +18,8 @@ import scala.Option;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A table with the rows of an earlier version, in one commit. Delta's RESTORE would put back columns and properties as
- * well, and with them what was decided since; this puts back rows alone.
+ * Restores the rows of an earlier version of a table, in one commit, for operations/rewind.py. Delta's RESTORE would
+ * restore columns and properties as well, and undo what was decided since; this restores rows alone.
  */
 public final class Rewind {
     private static final int NAMED = 5;
@@ -27,8 +27,8 @@ public final class Rewind {
     private final DeltaLog log;
     private final long version;
     private final OptimisticTransaction now;
-    private final List<AddFile> come = new ArrayList<>();
-    private final List<AddFile> go = new ArrayList<>();
+    private final List<AddFile> come = new ArrayList<>(); // the files to restore
+    private final List<AddFile> go = new ArrayList<>(); // the files to remove
     private final boolean sameColumns;
 
     private Rewind(SparkSession spark, DeltaLog log, long version) {
@@ -36,13 +36,13 @@ public final class Rewind {
         this.log = log;
         this.version = version;
         now = log.startTransaction(Option.empty(), Option.empty());
-        var then = log.getSnapshotAt(version, Option.empty(), Option.empty(), false);
-        sameColumns = then.metadata().schemaString().equals(now.metadata().schemaString())
-                && then.metadata().partitionColumns().equals(now.metadata().partitionColumns());
-        var before = then.allFiles().collectAsList();
-        var present = now.snapshot().allFiles().collectAsList();
-        add(come, before, names(present));
-        add(go, present, names(before));
+        var earlier = log.getSnapshotAt(version, Option.empty(), Option.empty(), false);
+        sameColumns = earlier.metadata().schemaString().equals(now.metadata().schemaString())
+                && earlier.metadata().partitionColumns().equals(now.metadata().partitionColumns());
+        var earlierFiles = earlier.allFiles().collectAsList();
+        var currentFiles = now.snapshot().allFiles().collectAsList();
+        add(come, earlierFiles, names(currentFiles));
+        add(go, currentFiles, names(earlierFiles));
     }
 
     public static Rewind to(SparkSession spark, String path, long version) {
@@ -50,35 +50,35 @@ public final class Rewind {
         return new Rewind(spark, DeltaLog.forTable(spark, path), version);
     }
 
-    /** Whether the table had the same columns then, and was partitioned by the same ones. */
+    /** Whether the table had the same columns in that version, and was partitioned by the same ones. */
     public boolean sameColumns() {
         return sameColumns;
     }
 
-    /** Some of the files that would have to come back and are no longer there, a line each. */
+    /** Some of the files that would have to be restored and no longer exist, one per line. */
     public String missing() throws IOException {
-        var found = new ArrayList<String>();
+        var missing = new ArrayList<String>();
         var conf = log.newDeltaHadoopConf();
         for (var file : come) {
             Path path = DeltaFileOperations$.MODULE$.absolutePath(log.dataPath().toString(), file.path());
-            var marks = file.deletionVector();
-            var gone = !path.getFileSystem(conf).exists(path)
-                    || marks != null && marks.isOnDisk() && !exists(marks.absolutePath(log.dataPath()));
-            if (gone && found.size() < NAMED) {
-                found.add(file.path());
+            var vector = file.deletionVector();
+            var isMissing = !path.getFileSystem(conf).exists(path)
+                    || vector != null && vector.isOnDisk() && !exists(vector.absolutePath(log.dataPath()));
+            if (isMissing && missing.size() < NAMED) {
+                missing.add(file.path());
             }
         }
-        return String.join("\n", found);
+        return String.join("\n", missing);
     }
 
-    /** The version. */
+    /** Commits the earlier rows; returns the version. */
     public long commit() {
-        SparkSession.setActiveSession(spark); // Delta takes what goes with a commit from the session that is active
+        SparkSession.setActiveSession(spark); // Delta takes the settings of a commit from the active session
         now.readWholeTable();
         var actions = new ArrayList<Action>();
-        var mark = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
-        if (mark.isDefined()) {
-            actions.add(mark.get());
+        var setTransaction = DMLWithDeletionVectorsHelper$.MODULE$.createSetTransaction(spark, log, Option.empty());
+        if (setTransaction.isDefined()) {
+            actions.add(setTransaction.get());
         }
         long time = System.currentTimeMillis();
         for (var file : go) {
@@ -100,23 +100,23 @@ public final class Rewind {
         return path.getFileSystem(log.newDeltaHadoopConf()).exists(path);
     }
 
-    private static void add(List<AddFile> into, List<AddFile> files, Set<String> others) {
+    private static void add(List<AddFile> target, List<AddFile> files, Set<String> others) {
         for (var file : files) {
             if (!others.contains(name(file))) {
-                into.add(file);
+                target.add(file);
             }
         }
     }
 
     private static Set<String> names(List<AddFile> files) {
-        var found = new HashSet<String>();
+        var names = new HashSet<String>();
         for (var file : files) {
-            found.add(name(file));
+            names.add(name(file));
         }
-        return found;
+        return names;
     }
 
-    /** A file with other rows marked as deleted is another one. */
+    /** A file with other rows marked as deleted is a different one. */
     private static String name(AddFile file) {
         return file.path() + " " + file.getDeletionVectorUniqueId().getOrElse(() -> "");
     }

@@ -15,17 +15,17 @@ import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
 
 /**
- * The log of a table on a local lake, written to beside a runner of another process: each commit waits for the table's
- * commit lock, which that runner holds from the first look of a batch until its last commit. So files can be written
- * anew for as long as that takes, and the batches wait for none of it.
+ * The Delta log of a table on a local lake, written to beside a runner in another process; maintenance/tables.py
+ * selects it. Each commit waits for the table's commit lock, which that runner holds from a batch's first read of the
+ * table until its last commit. So files can be rewritten for as long as that takes, and batches do not wait for it.
  */
 public final class SharedLog extends LocalLogStore {
     public static final String LAKE = "penstock.lake";
-    /** How the names of the tables that lie beside a table end, with commas between them. */
+    /** The suffixes of the names of the tables that belong to another, separated by commas. */
     public static final String COMPANIONS = "penstock.companions";
     private static final long LOOK_EVERY = 5;
     private static final long PATIENCE = 600_000;
-    /** Never closed: closing a file gives up every lock that this process holds on it, by whichever channel. */
+    /** Never closed: closing a file releases every lock that this process holds on it, through any channel. */
     private static final Map<String, FileChannel> OPEN = new ConcurrentHashMap<>();
 
     public SharedLog(Configuration configuration) {
@@ -40,17 +40,17 @@ public final class SharedLog extends LocalLogStore {
             super.write(path, actions, overwrite, configuration);
             return;
         }
-        FileLock held = acquire(file);
+        FileLock lock = acquire(file);
         try {
             super.write(path, actions, overwrite, configuration);
         } finally {
-            if (held != null) {
-                held.release();
+            if (lock != null) {
+                lock.release();
             }
         }
     }
 
-    /** Null if this process holds it already, for more than one commit. */
+    /** The lock; null if this process holds it already, for more than one commit. */
     private static FileLock acquire(String file) throws IOException {
         var channel = OPEN.get(file);
         if (channel == null) {
@@ -60,11 +60,11 @@ public final class SharedLog extends LocalLogStore {
         long deadline = System.currentTimeMillis() + PATIENCE;
         while (true) {
             try {
-                var held = channel.tryLock();
-                if (held != null) {
-                    return held;
+                var lock = channel.tryLock();
+                if (lock != null) {
+                    return lock;
                 }
-            } catch (OverlappingFileLockException ours) {
+            } catch (OverlappingFileLockException heldHere) {
                 return null;
             }
             if (System.currentTimeMillis() > deadline) {
@@ -73,9 +73,9 @@ public final class SharedLog extends LocalLogStore {
             }
             try {
                 Thread.sleep(LOOK_EVERY);
-            } catch (InterruptedException stop) {
+            } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
-                throw new IOException("interrupted while waiting for the commit lock " + file, stop);
+                throw new IOException("interrupted while waiting for the commit lock " + file, interrupted);
             }
         }
     }
@@ -83,22 +83,22 @@ public final class SharedLog extends LocalLogStore {
     private static FileChannel open(String file) {
         try {
             return new RandomAccessFile(file, "rw").getChannel();
-        } catch (IOException gone) {
-            throw new java.io.UncheckedIOException(gone);
+        } catch (IOException error) {
+            throw new java.io.UncheckedIOException(error);
         }
     }
 
     /**
-     * Of a file in the log of a table in the lake: bronze/orders/_delta_log/7.json is of bronze.orders, and so is what
-     * lies beside that table.
+     * The lock file for a file in the log of a table in the lake: bronze/orders/_delta_log/7.json is part of
+     * bronze.orders, and so are the tables that belong to it. Null outside of the lake's tables.
      */
     static String lockOf(Path path, String lake, String[] companions) {
         var folder = path.getParent() == null ? null : path.getParent().getParent();
-        var place = folder == null ? "" : folder.toUri().getPath();
-        if (lake == null || !place.startsWith(lake + "/") || place.startsWith(lake + "/_penstock/")) {
+        var location = folder == null ? "" : folder.toUri().getPath();
+        if (lake == null || !location.startsWith(lake + "/") || location.startsWith(lake + "/_penstock/")) {
             return null;
         }
-        var table = place.substring(lake.length() + 1).replace('/', '.');
+        var table = location.substring(lake.length() + 1).replace('/', '.');
         for (var suffix : companions) {
             if (table.endsWith(suffix)) {
                 table = table.substring(0, table.length() - suffix.length());

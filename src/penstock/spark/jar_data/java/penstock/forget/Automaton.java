@@ -4,32 +4,32 @@ import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.List;
 
-/** Many byte strings looked for in one pass over the content (Aho and Corasick). */
+/** Searches content for many byte strings in one pass (the algorithm of Aho and Corasick), for Sightings. */
 final class Automaton {
-    /** Called for each occurrence: the index of the pattern, and where it ends. */
+    /** Called for each occurrence, with the index of the pattern and the position after its last byte. */
     interface Found {
         void at(int pattern, long end);
     }
 
-    private final int[] classes = new int[256];
+    private final int[] classes = new int[256]; // the class of each byte; 0 for bytes of no pattern
     private final int width;
-    private final int[] next;
-    private final int[] fails;
-    private final int[] ends;
-    private final int[] more;
+    private final int[] next; // for each state and class, the next state
+    private final int[] fails; // for each state, that of its longest suffix
+    private final int[] ends; // for each state, a pattern that ends in it, or -1
+    private final int[] more; // for each state, its next suffix in which a pattern ends, or -1
 
     Automaton(List<byte[]> patterns) {
-        int known = 1;
+        int classCount = 1;
         int states = 1;
         for (byte[] pattern : patterns) {
             states += pattern.length;
-            for (byte one : pattern) {
-                if (classes[one & 0xff] == 0) {
-                    classes[one & 0xff] = known++;
+            for (byte symbol : pattern) {
+                if (classes[symbol & 0xff] == 0) {
+                    classes[symbol & 0xff] = classCount++;
                 }
             }
         }
-        width = known;
+        width = classCount;
         next = new int[states * width];
         ends = new int[states];
         more = new int[states];
@@ -38,42 +38,42 @@ final class Automaton {
         Arrays.fill(more, -1);
         same = new int[patterns.size()];
         Arrays.fill(same, -1);
-        int made = 1;
+        int stateCount = 1;
         for (int index = 0; index < patterns.size(); index++) {
             int state = 0;
-            for (byte one : patterns.get(index)) {
-                int slot = state * width + classes[one & 0xff];
+            for (byte symbol : patterns.get(index)) {
+                int slot = state * width + classes[symbol & 0xff];
                 if (next[slot] == 0) {
-                    next[slot] = made++;
+                    next[slot] = stateCount++;
                 }
                 state = next[slot];
             }
-            same[index] = ends[state]; // the same text for several names
+            same[index] = ends[state]; // another name with the same text
             ends[state] = index;
         }
         link();
     }
 
-    private final int[] same;
+    private final int[] same; // for each pattern, another one with the same text, or -1
 
     private void link() {
         var queue = new ArrayDeque<Integer>();
-        for (int kind = 0; kind < width; kind++) {
-            if (next[kind] != 0) {
-                queue.add(next[kind]);
+        for (int symbolClass = 0; symbolClass < width; symbolClass++) {
+            if (next[symbolClass] != 0) {
+                queue.add(next[symbolClass]);
             }
         }
         while (!queue.isEmpty()) {
             int state = queue.remove();
-            int back = fails[state];
-            more[state] = ends[back] >= 0 ? back : more[back];
-            for (int kind = 0; kind < width; kind++) {
-                int slot = state * width + kind;
-                int there = next[back * width + kind];
+            int fallback = fails[state];
+            more[state] = ends[fallback] >= 0 ? fallback : more[fallback];
+            for (int symbolClass = 0; symbolClass < width; symbolClass++) {
+                int slot = state * width + symbolClass;
+                int target = next[fallback * width + symbolClass];
                 if (next[slot] == 0) {
-                    next[slot] = there;
+                    next[slot] = target;
                 } else {
-                    fails[next[slot]] = there;
+                    fails[next[slot]] = target;
                     queue.add(next[slot]);
                 }
             }
@@ -82,8 +82,8 @@ final class Automaton {
 
     boolean any(byte[] content) {
         int state = 0;
-        for (byte one : content) {
-            state = next[state * width + classes[one & 0xff]];
+        for (byte symbol : content) {
+            state = next[state * width + classes[symbol & 0xff]];
             if (ends[state] >= 0 || more[state] >= 0) {
                 return true;
             }
@@ -91,13 +91,15 @@ final class Automaton {
         return false;
     }
 
-    /** Goes on in `state`, which is 0 at the beginning; gives the state at the end. `before` bytes came earlier. */
-    int run(int state, byte[] content, int length, long before, Found found) {
+    /**
+     * Continues in `state`, 0 at the start, and returns the state at the end. `before`: how many bytes preceded these.
+     */
+    int run(int state, byte[] content, int length, long before, Found listener) {
         for (int at = 0; at < length; at++) {
             state = next[state * width + classes[content[at] & 0xff]];
             for (int end = ends[state] >= 0 ? state : more[state]; end >= 0; end = more[end]) {
                 for (int pattern = ends[end]; pattern >= 0; pattern = same[pattern]) {
-                    found.at(pattern, before + at + 1);
+                    listener.at(pattern, before + at + 1);
                 }
             }
         }

@@ -2,7 +2,7 @@ package penstock.forget;
 
 import java.math.BigDecimal;
 
-/** One text for one number, however it is written: as tables/subject_columns.py has it. */
+/** One text for a number however it is written, by the rules of `canonical` in tables/suppression_list.py. */
 final class Canonical {
     private static final int LARGEST_EXPONENT = 400, LONGEST = 1000;
 

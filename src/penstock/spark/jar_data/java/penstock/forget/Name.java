@@ -11,9 +11,9 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 
 /**
- * A name in clear, with every form in which it is looked for. As erasure/text_search.py has it. A plain name is one
- * that is often something else: digits alone, or fewer than four characters. A brief one has fewer than five digits:
- * inside a longer text they say nothing, alone they do.
+ * A name in plain text and every form in which Search looks for it, by the rules of erasure/text_search.py. A plain
+ * name often means something else: it is digits alone, or has fewer than four characters. A brief one has fewer than
+ * five digits: inside a longer text they mean nothing, alone they do.
  */
 final class Name implements Serializable {
     static final String TEXT = "text", BASE64 = "base64", HEX = "hex", UTF16 = "UTF-16", CUT = "cut";
@@ -23,23 +23,23 @@ final class Name implements Serializable {
     final boolean plain;
     final boolean brief;
     final BigDecimal number;
-    /** Form -> what kind of form it is. */
+    /** Each form, with its kind. */
     final Map<String, String> forms = new LinkedHashMap<>();
 
     Name(String value) {
         this.value = value;
-        boolean digits = value.matches("[0-9.\\-]+");
-        plain = digits || value.codePointCount(0, value.length()) < LEAST;
-        brief = digits && value.length() < SHORT;
+        boolean isDigits = value.matches("[0-9.\\-]+");
+        plain = isDigits || value.codePointCount(0, value.length()) < LEAST;
+        brief = isDigits && value.length() < SHORT;
         number = numeric(value);
-        for (String one : new String[] {value, Normalizer.normalize(value, Normalizer.Form.NFC),
+        for (String form : new String[] {value, Normalizer.normalize(value, Normalizer.Form.NFC),
                 Normalizer.normalize(value, Normalizer.Form.NFD)}) {
-            forms.put(one, TEXT);
-            if (one.indexOf(' ') >= 0) {
-                forms.put(one.replace(' ', '+'), TEXT);
+            forms.put(form, TEXT);
+            if (form.indexOf(' ') >= 0) {
+                forms.put(form.replace(' ', '+'), TEXT);
             }
         }
-        if (value.codePointCount(0, value.length()) > KEPT) { // what Delta's statistics have of it
+        if (value.codePointCount(0, value.length()) > KEPT) { // Delta's statistics hold this much of it
             forms.put(value.substring(0, value.offsetByCodePoints(0, KEPT)), CUT);
         }
         byte[] bytes = value.getBytes(StandardCharsets.UTF_8);
@@ -56,13 +56,13 @@ final class Name implements Serializable {
         }
     }
 
-    /** What base64 makes of it behind so many other bytes: the part that depends on nothing else. */
+    /** The part of its base64 that is the same whatever the bytes around it are, if so many bytes precede it. */
     private static String core(byte[] bytes, int before) {
-        var whole = new ByteArrayOutputStream();
-        whole.write(new byte[before], 0, before);
-        whole.write(bytes, 0, bytes.length);
-        String coded = Base64.getEncoder().encodeToString(whole.toByteArray());
-        return coded.substring((8 * before + 5) / 6, 8 * (before + bytes.length) / 6);
+        var padded = new ByteArrayOutputStream();
+        padded.write(new byte[before], 0, before);
+        padded.write(bytes, 0, bytes.length);
+        String encoded = Base64.getEncoder().encodeToString(padded.toByteArray());
+        return encoded.substring((8 * before + 5) / 6, 8 * (before + bytes.length) / 6);
     }
 
     private static BigDecimal numeric(String value) {

@@ -10,8 +10,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.function.Predicate;
 
 /**
- * The values at a path of a JSON document, in their canonical text. A document that is no JSON to its very end is an
- * IOException, wherever the fault is: what it holds cannot be told by a path then. Text that holds JSON is gone into.
+ * Tests the values at a path of a JSON document, in their canonical text, for Subject. A document that is not JSON to
+ * its very end raises an IOException, wherever the fault is, because a path then cannot say what it holds. Text that
+ * holds JSON is parsed as well.
  *
  * A step is `.name`, `[3]` or `[*]`.
  */
@@ -45,35 +46,35 @@ final class Places implements Serializable {
         if (parser.nextToken() == null) {
             throw new IOException("there is nothing");
         }
-        boolean found = walk(parser, step, wanted);
+        boolean matched = walk(parser, step, wanted);
         if (parser.nextToken() != null) {
             throw new IOException("there is more behind the document");
         }
-        return found;
+        return matched;
     }
 
-    /** Goes to the end of the value that the parser stands at, also if it has been found: the rest may be no JSON. */
+    /** Reads the current value to its end even after a match, because the rest may not be JSON. */
     private boolean walk(JsonParser parser, int step, Predicate<String> wanted) throws IOException {
         if (step == steps.length) {
             return named(parser, wanted);
         }
-        boolean found = false;
+        boolean matched = false;
         switch (parser.currentToken()) {
             case START_OBJECT:
                 while (parser.nextToken() != JsonToken.END_OBJECT) {
-                    boolean here = steps[step].equals("." + parser.currentName());
+                    boolean isOnPath = steps[step].equals("." + parser.currentName());
                     parser.nextToken();
-                    found |= here && walk(parser, step + 1, wanted);
+                    matched |= isOnPath && walk(parser, step + 1, wanted);
                     parser.skipChildren();
                 }
-                return found;
+                return matched;
             case START_ARRAY:
                 for (int index = 0; parser.nextToken() != JsonToken.END_ARRAY; index++) {
-                    boolean here = steps[step].equals("[*]") || steps[step].equals("[" + index + "]");
-                    found |= here && walk(parser, step + 1, wanted);
+                    boolean isOnPath = steps[step].equals("[*]") || steps[step].equals("[" + index + "]");
+                    matched |= isOnPath && walk(parser, step + 1, wanted);
                     parser.skipChildren();
                 }
-                return found;
+                return matched;
             case VALUE_STRING:
                 return within(parser.getText(), step, wanted);
             default:
@@ -81,7 +82,7 @@ final class Places implements Serializable {
         }
     }
 
-    /** Text that may hold a document of its own. */
+    /** Text that may itself hold a JSON document. */
     private boolean within(String text, int step, Predicate<String> wanted) throws IOException {
         String trimmed = text.trim();
         if (!trimmed.startsWith("{") && !trimmed.startsWith("[")) {
@@ -96,12 +97,12 @@ final class Places implements Serializable {
         if (parser.currentToken() != JsonToken.START_ARRAY) {
             return isWanted(parser, wanted);
         }
-        boolean found = false;
+        boolean matched = false;
         while (parser.nextToken() != JsonToken.END_ARRAY) {
-            found |= isWanted(parser, wanted);
+            matched |= isWanted(parser, wanted);
             parser.skipChildren();
         }
-        return found;
+        return matched;
     }
 
     private static boolean isWanted(JsonParser parser, Predicate<String> wanted) throws IOException {

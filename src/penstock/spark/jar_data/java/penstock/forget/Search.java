@@ -44,9 +44,9 @@ import org.rocksdb.ReadOptions;
 import org.rocksdb.SstFileReader;
 
 /**
- * Files searched for names, whatever they hold. Of a Parquet file every value of every column is decoded, also of rows
- * that a table has only marked as deleted, with dictionaries, statistics, indexes and footer. Other files are searched
- * as bytes, behind their compression. Python's side is erasure/search.py.
+ * Searches files of any kind for the names of data subjects, for `LakeSearch` in erasure/search.py. In a Parquet file
+ * it decodes every value of every column, including rows that are only marked as deleted, and searches dictionaries,
+ * statistics, indexes and footer. Every other file is decompressed and searched as bytes.
  */
 public final class Search implements FlatMapFunction<Iterator<String>, String> {
     private static final String PARQUET = ".parquet", SORTED = ".sst";
@@ -62,18 +62,18 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
         this.settings = new SerializableConfiguration(settings);
     }
 
-    /** A line of JSON for each of the files, which are named one a line. */
+    /** One line of JSON per file; `files` holds one path per line. */
     public static String files(SparkSession spark, String files, List<String> names) {
         var context = JavaSparkContext.fromSparkContext(spark.sparkContext());
         var settings = new Configuration(spark.sparkContext().hadoopConfiguration());
-        // as the files are: a checksum beside them that is wrong hides nothing
+        // files are read without their checksums: a wrong checksum must not hide what a file holds
         settings.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem");
         settings.setBoolean("fs.file.impl.disable.cache", true);
-        List<String> listed = files.lines().toList();
-        int tasks = Math.max(1, Math.min(listed.size(),
-                Math.max(context.defaultParallelism(), listed.size() / FILES_PER_TASK)));
+        List<String> paths = files.lines().toList();
+        int tasks = Math.max(1, Math.min(paths.size(),
+                Math.max(context.defaultParallelism(), paths.size() / FILES_PER_TASK)));
         return String.join(
-                "\n", context.parallelize(listed, tasks).mapPartitions(new Search(names, settings)).collect());
+                "\n", context.parallelize(paths, tasks).mapPartitions(new Search(names, settings)).collect());
     }
 
     @Override
@@ -89,62 +89,62 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
     }
 
     private String file(String name) {
-        var seen = new Sightings(prepared);
+        var sightings = new Sightings(prepared);
         long[] bytes = {0};
         String trouble = null;
         try {
             Path path = new Path(name.contains("://") ? name : "file://" + escaped(name));
             FileSystem system = path.getFileSystem(settings.value());
             if (!system.exists(path)) {
-                return seen.line(name, 0, "gone");
+                return sightings.line(name, 0, "gone");
             }
             if (name.endsWith(PARQUET)) {
-                bytes[0] = parquet(system, path, seen);
+                bytes[0] = parquet(system, path, sightings);
             } else if (name.endsWith(SORTED)) {
-                bytes[0] = sorted(system, path, seen);
+                bytes[0] = sorted(system, path, sightings);
             } else {
                 try (InputStream stream = new BufferedInputStream(system.open(path), CHUNK)) {
-                    stream(stream, seen, bytes, 0);
+                    stream(stream, sightings, bytes, 0);
                 }
             }
         } catch (Exception | LinkageError error) {
             trouble = error.getClass().getSimpleName();
         }
-        return seen.line(name, bytes[0], trouble);
+        return sightings.line(name, bytes[0], trouble);
     }
 
-    /** A path of this machine as it is: Hadoop's Path of a text takes parts of it for a URI. */
+    /** An absolute path on this machine: Hadoop's Path would interpret parts of a plain text as a URI. */
     private static String escaped(String name) {
         return new File(name).getAbsolutePath();
     }
 
-    private long parquet(FileSystem system, Path path, Sightings seen) throws IOException {
+    private long parquet(FileSystem system, Path path, Sightings sightings) throws IOException {
         long size;
-        long behind = 0;
+        long pagesEnd = 0;
         try (ParquetFileReader reader = ParquetFileReader.open(HadoopInputFile.fromPath(path, settings.value()))) {
             size = reader.getFile() == null ? 0 : system.getFileStatus(path).getLen();
             var writer = version(reader.getFileMetaData().getCreatedBy());
             List<BlockMetaData> blocks = reader.getRowGroups();
-            for (int at = 0; at < blocks.size(); at++) {
-                BlockMetaData block = blocks.get(at);
-                behind = Math.max(behind, block.getStartingPos() + block.getCompressedSize());
-                PageReadStore pages = reader.readRowGroup(at);
+            for (int index = 0; index < blocks.size(); index++) {
+                BlockMetaData block = blocks.get(index);
+                pagesEnd = Math.max(pagesEnd, block.getStartingPos() + block.getCompressedSize());
+                PageReadStore pages = reader.readRowGroup(index);
                 for (var chunk : block.getColumns()) {
-                    seen.in(named(chunk.getPath().toArray()));
+                    sightings.in(named(chunk.getPath().toArray()));
                     ColumnDescriptor column =
                             reader.getFileMetaData().getSchema().getColumnDescription(chunk.getPath().toArray());
                     if (pages != null) {
-                        values(column, pages, writer, seen);
+                        values(column, pages, writer, sightings);
                     }
-                    statistics(reader, chunk, seen);
+                    statistics(reader, chunk, sightings);
                 }
             }
         }
-        behind = Math.min(behind, Math.max(0, size - FOOTER));
-        seen.in("(footer)");
+        pagesEnd = Math.min(pagesEnd, Math.max(0, size - FOOTER));
+        sightings.in("(footer)");
         try (FSDataInputStream file = system.open(path)) {
-            file.seek(behind);
-            seen.footer(file.readAllBytes());
+            file.seek(pagesEnd);
+            sightings.footer(file.readAllBytes());
         }
         return size;
     }
@@ -157,43 +157,43 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
         }
     }
 
-    private static void statistics(ParquetFileReader reader, ColumnChunkMetaData chunk, Sightings seen)
+    private static void statistics(ParquetFileReader reader, ColumnChunkMetaData chunk, Sightings sightings)
             throws IOException {
         PrimitiveType type = chunk.getPrimitiveType();
         var bounds = chunk.getStatistics();
         if (bounds != null && bounds.hasNonNullValue()) {
-            coded(type, ByteBuffer.wrap(bounds.getMinBytes()), seen);
-            coded(type, ByteBuffer.wrap(bounds.getMaxBytes()), seen);
+            coded(type, ByteBuffer.wrap(bounds.getMinBytes()), sightings);
+            coded(type, ByteBuffer.wrap(bounds.getMaxBytes()), sightings);
         }
         var index = reader.readColumnIndex(chunk);
         if (index != null) {
-            for (var one : index.getMinValues()) {
-                coded(type, one, seen);
+            for (var least : index.getMinValues()) {
+                coded(type, least, sightings);
             }
-            for (var one : index.getMaxValues()) {
-                coded(type, one, seen);
+            for (var greatest : index.getMaxValues()) {
+                coded(type, greatest, sightings);
             }
         }
     }
 
-    /** A value as statistics have it. */
-    private static void coded(PrimitiveType type, ByteBuffer value, Sightings seen) {
+    /** A value in the encoding of statistics. */
+    private static void coded(PrimitiveType type, ByteBuffer value, Sightings sightings) {
         ByteBuffer bytes = value.duplicate().order(ByteOrder.LITTLE_ENDIAN);
         if (!bytes.hasRemaining()) {
             return;
         }
         switch (type.getPrimitiveTypeName()) {
-            case INT32 -> whole(type, bytes.getInt(), seen);
-            case INT64 -> whole(type, bytes.getLong(), seen);
-            case FLOAT -> seen.number(bytes.getFloat());
-            case DOUBLE -> seen.number(bytes.getDouble());
+            case INT32 -> whole(type, bytes.getInt(), sightings);
+            case INT64 -> whole(type, bytes.getLong(), sightings);
+            case FLOAT -> sightings.number(bytes.getFloat());
+            case DOUBLE -> sightings.number(bytes.getDouble());
             case BINARY, FIXED_LEN_BYTE_ARRAY -> {
                 byte[] copy = new byte[bytes.remaining()];
                 bytes.get(copy);
                 if (type.getLogicalTypeAnnotation() instanceof DecimalLogicalTypeAnnotation) {
-                    binary(type, copy, seen);
+                    binary(type, copy, sightings);
                 } else {
-                    seen.bound(copy);
+                    sightings.bound(copy);
                 }
             }
             default -> {}
@@ -201,8 +201,8 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
     }
 
     private static void values(
-            ColumnDescriptor column, PageReadStore pages, VersionParser.ParsedVersion writer, Sightings seen) {
-        var values = new Values(column.getPrimitiveType(), seen);
+            ColumnDescriptor column, PageReadStore pages, VersionParser.ParsedVersion writer, Sightings sightings) {
+        var values = new Values(column.getPrimitiveType(), sightings);
         var source = pages.getPageReader(column);
         long count = source.getTotalValueCount();
         var reader = new ColumnReaderImpl(column, source, values, writer);
@@ -214,45 +214,45 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
         }
     }
 
-    private static void whole(PrimitiveType type, long value, Sightings seen) {
-        LogicalTypeAnnotation kind = type.getLogicalTypeAnnotation();
-        if (kind instanceof DecimalLogicalTypeAnnotation decimal) {
-            seen.number(BigDecimal.valueOf(value, decimal.getScale()));
-        } else if (kind == null || kind instanceof IntLogicalTypeAnnotation) {
-            seen.number(value); // anything else is a date or a time
+    private static void whole(PrimitiveType type, long value, Sightings sightings) {
+        LogicalTypeAnnotation annotation = type.getLogicalTypeAnnotation();
+        if (annotation instanceof DecimalLogicalTypeAnnotation decimal) {
+            sightings.number(BigDecimal.valueOf(value, decimal.getScale()));
+        } else if (annotation == null || annotation instanceof IntLogicalTypeAnnotation) {
+            sightings.number(value); // with any other annotation it is a date or a time
         }
     }
 
-    private static void binary(PrimitiveType type, byte[] value, Sightings seen) {
+    private static void binary(PrimitiveType type, byte[] value, Sightings sightings) {
         if (type.getLogicalTypeAnnotation() instanceof DecimalLogicalTypeAnnotation decimal) {
-            seen.number(new BigDecimal(new BigInteger(value), decimal.getScale()));
+            sightings.number(new BigDecimal(new BigInteger(value), decimal.getScale()));
         } else {
-            seen.value(value);
+            sightings.value(value);
         }
     }
 
-    /** A column as a table names it: without what Parquet adds for lists and maps. */
+    /** The column's name in the table, without the levels that Parquet adds for lists and maps. */
     private static String named(String[] path) {
-        var made = new ArrayList<String>();
-        for (int at = 0; at < path.length; at++) {
-            boolean last = at == path.length - 1;
-            if (at > 0 && !last && path[at].equals("list") && path[at + 1].equals("element")) {
-                at++;
-            } else if (at == 0 || last || !path[at].equals("key_value")) {
-                made.add(path[at]);
+        var names = new ArrayList<String>();
+        for (int level = 0; level < path.length; level++) {
+            boolean isLast = level == path.length - 1;
+            if (level > 0 && !isLast && path[level].equals("list") && path[level + 1].equals("element")) {
+                level++;
+            } else if (level == 0 || isLast || !path[level].equals("key_value")) {
+                names.add(path[level]);
             }
         }
-        return String.join(".", made);
+        return String.join(".", names);
     }
 
-    /** Takes values of any type. Of a dictionary every entry is looked at, once, and what refers to it is not. */
+    /** Takes values of any type. Each entry of a dictionary is searched once, the references to it are not. */
     private static final class Values extends PrimitiveConverter {
         private final PrimitiveType type;
         private final Sightings seen;
 
-        Values(PrimitiveType type, Sightings seen) {
+        Values(PrimitiveType type, Sightings sightings) {
             this.type = type;
-            this.seen = seen;
+            this.seen = sightings;
         }
 
         @Override
@@ -306,47 +306,48 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
         }
     }
 
-    /** What is compressed is searched behind that. */
-    private static void stream(InputStream stream, Sightings seen, long[] bytes, int depth) throws IOException {
+    /** Searches compressed content after decompressing it, down to three levels. */
+    private static void stream(InputStream stream, Sightings sightings, long[] bytes, int depth) throws IOException {
         stream.mark(UNSIGNED);
         byte[] head = stream.readNBytes(8);
         stream.reset();
-        String begin = new String(head, java.nio.charset.StandardCharsets.ISO_8859_1);
-        if (depth < 3 && begin.startsWith("LZ4Block")) {
-            nested(new LZ4BlockInputStream(stream, false), seen, bytes, depth);
-        } else if (depth < 3 && begin.startsWith("\u001f\u008b")) {
-            nested(new GZIPInputStream(stream), seen, bytes, depth);
-        } else if (depth < 3 && begin.startsWith("\u0028\u00b5\u002f\u00fd")) {
-            nested(new ZstdInputStream(stream), seen, bytes, depth);
-        } else if (depth < 3 && begin.startsWith("PK\u0003\u0004")) {
+        String signature = new String(head, java.nio.charset.StandardCharsets.ISO_8859_1);
+        if (depth < 3 && signature.startsWith("LZ4Block")) {
+            nested(new LZ4BlockInputStream(stream, false), sightings, bytes, depth);
+        } else if (depth < 3 && signature.startsWith("\u001f\u008b")) {
+            nested(new GZIPInputStream(stream), sightings, bytes, depth);
+        } else if (depth < 3 && signature.startsWith("\u0028\u00b5\u002f\u00fd")) {
+            nested(new ZstdInputStream(stream), sightings, bytes, depth);
+        } else if (depth < 3 && signature.startsWith("PK\u0003\u0004")) {
             var zip = new ZipInputStream(stream);
             for (var entry = zip.getNextEntry(); entry != null; entry = zip.getNextEntry()) {
-                nested(zip, seen, bytes, depth);
+                nested(zip, sightings, bytes, depth);
             }
         } else {
-            chunks(stream, seen, bytes, LEAST_PLAIN);
+            chunks(stream, sightings, bytes, LEAST_PLAIN);
         }
     }
 
-    private static void nested(InputStream inner, Sightings seen, long[] bytes, int depth) throws IOException {
-        stream(new BufferedInputStream(inner), seen, bytes, depth + 1);
+    private static void nested(InputStream inner, Sightings sightings, long[] bytes, int depth) throws IOException {
+        stream(new BufferedInputStream(inner), sightings, bytes, depth + 1);
     }
 
-    private static void chunks(InputStream stream, Sightings seen, long[] bytes, int leastPlain) throws IOException {
+    private static void chunks(InputStream stream, Sightings sightings, long[] bytes, int leastPlain)
+            throws IOException {
         byte[] buffer = new byte[CHUNK];
-        int kept = 0;
+        int overlap = 0;
         for (int read = stream.readNBytes(buffer, 0, CHUNK); read > 0;
-                read = stream.readNBytes(buffer, kept, CHUNK - kept)) {
-            int length = kept + read;
+                read = stream.readNBytes(buffer, overlap, CHUNK - overlap)) {
+            int length = overlap + read;
             bytes[0] += read;
-            seen.bytes(buffer, length, leastPlain);
-            kept = Math.min(OVERLAP, length);
-            System.arraycopy(buffer, length - kept, buffer, 0, kept);
+            sightings.bytes(buffer, length, leastPlain);
+            overlap = Math.min(OVERLAP, length);
+            System.arraycopy(buffer, length - overlap, buffer, 0, overlap);
         }
     }
 
-    /** A file of RocksDB, in which Spark keeps state. */
-    private static long sorted(FileSystem system, Path path, Sightings seen) throws Exception {
+    /** Searches a RocksDB file, in which Spark keeps state. */
+    private static long sorted(FileSystem system, Path path, Sightings sightings) throws Exception {
         org.rocksdb.RocksDB.loadLibrary();
         var copy = Files.createTempFile("search", SORTED);
         try {
@@ -354,15 +355,16 @@ public final class Search implements FlatMapFunction<Iterator<String>, String> {
                 Files.copy(stream, copy, java.nio.file.StandardCopyOption.REPLACE_EXISTING);
             }
             long bytes = 0;
-            try (var options = new Options(); var reader = new SstFileReader(options); var how = new ReadOptions()) {
+            try (var options = new Options(); var reader = new SstFileReader(options);
+                    var readOptions = new ReadOptions()) {
                 reader.open(copy.toString());
-                try (var rows = reader.newIterator(how)) {
-                    for (rows.seekToFirst(); rows.isValid(); rows.next()) {
-                        seen.bytes(rows.key(), rows.key().length, LEAST_PLAIN);
-                        seen.bytes(rows.value(), rows.value().length, LEAST_PLAIN);
-                        bytes += rows.key().length + rows.value().length;
+                try (var entries = reader.newIterator(readOptions)) {
+                    for (entries.seekToFirst(); entries.isValid(); entries.next()) {
+                        sightings.bytes(entries.key(), entries.key().length, LEAST_PLAIN);
+                        sightings.bytes(entries.value(), entries.value().length, LEAST_PLAIN);
+                        bytes += entries.key().length + entries.value().length;
                     }
-                    rows.status();
+                    entries.status();
                 }
             }
             return bytes;

@@ -21,13 +21,14 @@ import java.util.regex.Pattern;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Where names were seen in one file. In text a name counts as a word of its own, however it is written; text that holds
- * JSON is gone into, so that a number there is told from text. The rules are those of erasure/text_search.py.
+ * The places where names occur in one file, collected for Search. In text a name counts as a word of its own, however
+ * it is written; text that holds JSON is parsed, so that its numbers are distinguished from text. The rules are those
+ * of erasure/text_search.py.
  */
 final class Sightings {
     private static final int MOST = 500, AROUND = 120, MOST_EXAMINED = 10_000;
     private static final ObjectMapper JSON = new ObjectMapper();
-    /** Digits in here are part of something else: dates, times, numbers with a fraction, addresses, UUIDs. */
+    /** Digits within these are part of something else: dates, times, numbers with a fraction, addresses, UUIDs. */
     static final Pattern NUMBERS = Pattern.compile(
             "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
                     + "|\\d{4}-\\d{2}-\\d{2}(?:[T ]\\d{2}:\\d{2}(?::\\d{2}(?:[.,]\\d+)?)?(?:Z|[+-]\\d{2}:?\\d{2})?)?"
@@ -81,9 +82,9 @@ final class Sightings {
     }
 
     void number(long value) {
-        List<Integer> found = numbers ? whole.get(value) : null;
-        if (found != null) {
-            found.forEach(index -> seen(index, "", "number", true, "", 0));
+        List<Integer> indexes = numbers ? whole.get(value) : null;
+        if (indexes != null) {
+            indexes.forEach(index -> seen(index, "", "number", true, "", 0));
         }
     }
 
@@ -105,7 +106,7 @@ final class Sightings {
         }
     }
 
-    /** A value that is text, or bytes. */
+    /** Searches a value that is text or bytes. */
     void value(byte[] value) {
         boolean escaped = has(value, '\\') || has(value, '%') || has(value, '\n') || has(value, '\r');
         boolean candidate = filter.any(value);
@@ -123,9 +124,9 @@ final class Sightings {
         }
     }
 
-    private static boolean has(byte[] value, char sign) {
-        for (byte one : value) {
-            if (one == sign) {
+    private static boolean has(byte[] value, char character) {
+        for (byte current : value) {
+            if (current == character) {
                 return true;
             }
         }
@@ -141,43 +142,44 @@ final class Sightings {
     }
 
     /**
-     * A bound of the column's values, as statistics have it: the beginning of a value, whose last byte may be one more
-     * than it was. What was seen in that value itself is all that there is to see.
+     * Searches a bound of the column's values, as statistics hold it: the beginning of a value, whose last byte may be
+     * one higher. Where that value itself was examined, the bound adds nothing.
      */
     void bound(byte[] value) {
         if (!filter.any(value)) {
             return;
         }
         bounds.add(value);
-        for (byte[] one : examined) {
-            if (one.length >= value.length - 1 && Arrays.equals(one, 0, value.length - 1, value, 0, value.length - 1)) {
+        for (byte[] earlier : examined) {
+            if (earlier.length >= value.length - 1
+                    && Arrays.equals(earlier, 0, value.length - 1, value, 0, value.length - 1)) {
                 return;
             }
         }
         value(value);
     }
 
-    /** What follows the pages of a Parquet file, but for the bounds, which were looked at. */
+    /** Searches what follows the pages of a Parquet file, except the bounds, which were searched already. */
     void footer(byte[] content) {
         byte[] rest = content.clone();
         for (byte[] bound : bounds) {
-            for (int at = 0; at + bound.length <= rest.length; at++) {
-                if (Arrays.equals(rest, at, at + bound.length, bound, 0, bound.length)) {
-                    Arrays.fill(rest, at, at + bound.length, (byte) 0);
+            for (int start = 0; start + bound.length <= rest.length; start++) {
+                if (Arrays.equals(rest, start, start + bound.length, bound, 0, bound.length)) {
+                    Arrays.fill(rest, start, start + bound.length, (byte) 0);
                 }
             }
         }
         bytes(rest, rest.length, Integer.MAX_VALUE);
     }
 
-    /** Text as a file or a value has it. */
+    /** Searches text as a file or a value holds it. */
     void text(String text) {
         if (!json(text, "")) {
             flat(text, "");
         }
     }
 
-    /** False if it is no JSON object or array. */
+    /** False if the text is not a JSON object or array. */
     private boolean json(String text, String path) {
         String trimmed = text.strip();
         if (!trimmed.startsWith("{") && !trimmed.startsWith("[")) {
@@ -190,14 +192,14 @@ final class Sightings {
             if (parser.nextToken() != null) {
                 return false;
             }
-        } catch (IOException none) {
+        } catch (IOException notJson) {
             return false;
         }
         for (String[] leaf : leaves) {
             if (leaf[2] != null) {
                 try {
                     number(new BigDecimal(leaf[1]), leaf[0]);
-                } catch (NumberFormatException beyond) { // JSON allows any exponent: what no number can be is text
+                } catch (NumberFormatException beyond) { // JSON allows any exponent: too large, it is text
                     flat(leaf[1], leaf[0]);
                 }
             } else if (!json(leaf[1], leaf[0])) {
@@ -239,25 +241,25 @@ final class Sightings {
     private void flat(String text, String path) {
         Set<String> variants = new LinkedHashSet<>(List.of(text));
         for (int depth = 0; depth < 3; depth++) {
-            for (String one : List.copyOf(variants)) {
-                if (one.indexOf('\\') >= 0) {
-                    variants.add(Words.unescaped(one));
+            for (String variant : List.copyOf(variants)) {
+                if (variant.indexOf('\\') >= 0) {
+                    variants.add(Words.unescaped(variant));
                 }
-                if (one.indexOf('%') >= 0) {
-                    variants.add(decoded(one));
+                if (variant.indexOf('%') >= 0) {
+                    variants.add(decoded(variant));
                 }
             }
         }
-        for (String one : variants) {
-            forms(one, path, true);
-            String joined = BREAK.matcher(one).replaceAll("");
-            if (joined.length() < one.length()) {
+        for (String variant : variants) {
+            forms(variant, path, true);
+            String joined = BREAK.matcher(variant).replaceAll("");
+            if (joined.length() < variant.length()) {
                 forms(joined, path, false);
             }
         }
     }
 
-    /** Words are looked for in the text as it is, base64 and hexadecimal also where its line breaks are removed. */
+    /** Words are searched for in the text as it is, base64 and hexadecimal also where its line breaks are removed. */
     private void forms(String text, String path, boolean asItIs) {
         if (!filter.any(text.getBytes(StandardCharsets.UTF_8))) {
             return;
@@ -274,48 +276,49 @@ final class Sightings {
     private static String decoded(String text) {
         try {
             return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
-        } catch (IllegalArgumentException none) {
+        } catch (IllegalArgumentException notEncoded) {
             return text;
         }
     }
 
-    private void name(String text, String path, int index, String sought, String kind) {
+    private void name(String text, String path, int index, String form, String kind) {
         Name name = names[index];
         boolean words = kind.equals(Name.TEXT);
-        for (int at = text.indexOf(sought); at >= 0; at = text.indexOf(sought, at + 1)) {
-            int end = at + sought.length();
-            if (words && !(Words.isBorder(text, at) && Words.isBorder(text, end))) {
+        for (int start = text.indexOf(form); start >= 0; start = text.indexOf(form, start + 1)) {
+            int end = start + form.length();
+            if (words && !(Words.isBorder(text, start) && Words.isBorder(text, end))) {
                 continue;
             }
-            boolean alone = words && text.strip().equals(sought);
-            boolean number = words && name.plain && !alone && (name.brief || within(text, at, end));
-            int first = Math.max(0, at - AROUND);
+            boolean alone = words && text.strip().equals(form);
+            boolean number = words && name.plain && !alone && (name.brief || within(text, start, end));
+            int contextStart = Math.max(0, start - AROUND);
             seen(index, path, number ? "number" : kind, alone,
-                    number ? "" : text.substring(first, Math.min(text.length(), end + AROUND)), at - first);
+                    number ? "" : text.substring(contextStart, Math.min(text.length(), end + AROUND)),
+                    start - contextStart);
         }
     }
 
-    private static boolean within(String text, int at, int end) {
+    private static boolean within(String text, int start, int end) {
         Matcher numbers = NUMBERS.matcher(text);
         while (numbers.find()) {
-            if (numbers.start() <= at && numbers.end() >= end && numbers.end() - numbers.start() > end - at) {
+            if (numbers.start() <= start && numbers.end() >= end && numbers.end() - numbers.start() > end - start) {
                 return true;
             }
         }
         return false;
     }
 
-    private void seen(int name, String path, String kind, boolean alone, String around, int at) {
-        List<Object> key = List.of(column, path, name, kind, alone, around, at);
+    private void seen(int index, String path, String kind, boolean alone, String around, int offset) {
+        List<Object> key = List.of(column, path, index, kind, alone, around, offset);
         if (seen.size() >= MOST && !seen.containsKey(key)) {
-            key = List.of(column, path, name, kind, false, "", 0);
+            key = List.of(column, path, index, kind, false, "", 0);
         }
         seen.merge(key, 1L, Long::sum);
     }
 
     /**
-     * Bytes of which nothing is known. There are no words in them, so every occurrence counts; of a plain name only if
-     * it is so long, since there would be too many by chance.
+     * Searches bytes of unknown structure. They have no words, so every occurrence counts; a plain name counts only if
+     * it has `leastPlain` bytes, since shorter ones occur too often by chance.
      */
     void bytes(byte[] content, int length, int leastPlain) {
         filter.run(0, content, length, 0, (pattern, end) -> {
@@ -325,11 +328,11 @@ final class Sightings {
                 return;
             }
             int start = (int) end - size;
-            int first = Math.max(0, start - AROUND);
-            int last = Math.min(length, (int) end + AROUND);
-            String before = new String(content, first, start - first, StandardCharsets.UTF_8);
-            String from = new String(content, start, last - start, StandardCharsets.UTF_8);
-            seen(index, "", kinds.get(pattern), false, before + from, before.length());
+            int contextStart = Math.max(0, start - AROUND);
+            int contextEnd = Math.min(length, (int) end + AROUND);
+            String before = new String(content, contextStart, start - contextStart, StandardCharsets.UTF_8);
+            String rest = new String(content, start, contextEnd - start, StandardCharsets.UTF_8);
+            seen(index, "", kinds.get(pattern), false, before + rest, before.length());
         });
     }
 
@@ -337,19 +340,19 @@ final class Sightings {
         return seen.isEmpty();
     }
 
-    /** A line of JSON about the file. */
+    /** One line of JSON about the file. */
     String line(String file, long bytes, String trouble) {
-        ObjectNode made = JSON.createObjectNode().put("file", file).put("bytes", bytes);
+        ObjectNode document = JSON.createObjectNode().put("file", file).put("bytes", bytes);
         if (trouble != null) {
-            made.put("trouble", trouble);
+            document.put("trouble", trouble);
         }
-        var hits = made.putArray("hits");
+        var hits = document.putArray("hits");
         seen.forEach((key, count) -> hits.addObject()
                 .put("column", (String) key.get(0)).put("path", (String) key.get(1)).put("name", (Integer) key.get(2))
                 .put("kind", (String) key.get(3)).put("alone", (Boolean) key.get(4)).put("around", (String) key.get(5))
                 .put("at", (Integer) key.get(6)).put("count", count));
         try {
-            return JSON.writeValueAsString(made);
+            return JSON.writeValueAsString(document);
         } catch (IOException impossible) {
             throw new UncheckedIOException(impossible);
         }

@@ -27,9 +27,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Whether a value is the name of somebody who is wanted, of whom only keyed hashes are known. Python's side is
- * tables/subject_columns.py; the hash is that of tables/subject_columns.py. Neither key nor hashes are in a plan's
- * text.
+ * Tests whether a value is the name of a data subject to be erased, of which only keyed hashes are known. Called by
+ * tables/subject_columns.py; the hash is `subject_hash` in tables/suppression_list.py. A plan's text shows neither the
+ * key nor the hashes.
  */
 public final class Subject implements Serializable {
     private static final String HASH = "HmacSHA256";
@@ -52,15 +52,15 @@ public final class Subject implements Serializable {
     }
 
     /**
-     * True or false. `kind` says what the column is: text, bytes or number, a number being given as text. With `steps`
-     * the column holds JSON, and the name stands at that path. `lengths` are those of the names that are wanted: what
-     * is no JSON, or no text, is searched for words of these lengths.
+     * A column of true or false. `kind` is text, bytes or number, where a number is passed as text. With `steps` the
+     * value is JSON, and the name is at that path. `lengths` are those of the wanted names: a value that is not JSON,
+     * or not valid text, is searched for words of these lengths.
      */
     public static Column named(Column value, String kind, String subject, byte[] key, List<String> hashes,
             List<Integer> lengths, List<String> steps) {
-        Subject made = new Subject(subject, key, hashes, lengths, steps);
+        Subject matcher = new Subject(subject, key, hashes, lengths, steps);
         DataType type = kind.equals("bytes") ? DataTypes.BinaryType : DataTypes.StringType;
-        Expression self = Literal.fromObject(made, new ObjectType(Subject.class));
+        Expression self = Literal.fromObject(matcher, new ObjectType(Subject.class));
         var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(value))).toSeq();
         var types = CollectionConverters.asScala(List.<AbstractDataType>of(type)).toSeq();
         return ExpressionUtils.column(
@@ -126,11 +126,11 @@ public final class Subject implements Serializable {
         } catch (GeneralSecurityException error) {
             throw new IllegalStateException(error);
         }
-        Set<ByteBuffer> found = new HashSet<>();
+        Set<ByteBuffer> decoded = new HashSet<>();
         for (String hash : hashes) {
-            found.add(ByteBuffer.wrap(HexFormat.of().parseHex(hash)));
+            decoded.add(ByteBuffer.wrap(HexFormat.of().parseHex(hash)));
         }
-        wanted = found;
+        wanted = decoded;
     }
 
     @Override

@@ -2,20 +2,22 @@ package penstock.forget;
 
 import java.util.function.Predicate;
 
-/** Words of a text: parts of a given length that are not glued to a letter or a digit at either end. */
+/** Words of a text, for Subject and Sightings: parts of a given length with no letter or digit next to either end. */
 final class Words {
     private Words() {}
 
     private static final String JOINS = ".@+-";
 
-    /** In a document that is cut off only a whole value counts: elsewhere a longer name could begin alike. */
+    /**
+     * In a JSON document, also one that is cut off, only a whole value counts: a longer name could begin the same way.
+     */
     static boolean any(String text, int length, Predicate<String> wanted) {
         String trimmed = text.strip();
-        boolean document = trimmed.startsWith("{") || trimmed.startsWith("[");
+        boolean isDocument = trimmed.startsWith("{") || trimmed.startsWith("[");
         for (int start = 0; length > 0 && start + length <= text.length(); start++) {
             int end = start + length;
             if (isBorder(text, start) && isBorder(text, end)
-                    && (document ? isValue(text, start, end)
+                    && (isDocument ? isValue(text, start, end)
                             : !isJoined(text, start, -1) && !isJoined(text, end - 1, 1))
                     && wanted.test(text.substring(start, end))) {
                 return true;
@@ -24,7 +26,7 @@ final class Words {
         return false;
     }
 
-    /** Whether a longer word goes on from here: `.uk` behind an address, `-marie` behind a first name. */
+    /** Whether a longer word continues here: `.uk` after an address, `-marie` after a first name. */
     private static boolean isJoined(String text, int at, int step) {
         int next = at + step;
         int after = next + step;
@@ -32,11 +34,11 @@ final class Words {
                 && Character.isLetterOrDigit(text.charAt(after));
     }
 
-    /** Text between quotes, of which the second may be cut off, or a number between the signs of a document. */
+    /** Whether it is text in quotes, the closing one possibly cut off, or a number between JSON's separators. */
     private static boolean isValue(String text, int start, int end) {
-        boolean ends = end == text.length();
+        boolean isLast = end == text.length();
         if (start > 0 && text.charAt(start - 1) == '"') {
-            return ends || text.charAt(end) == '"' || text.startsWith("\\\"", end);
+            return isLast || text.charAt(end) == '"' || text.startsWith("\\\"", end);
         }
         int before = start - 1;
         while (before >= 0 && Character.isWhitespace(text.charAt(before))) {
@@ -46,8 +48,9 @@ final class Words {
         while (after < text.length() && Character.isWhitespace(text.charAt(after))) {
             after++;
         }
-        boolean number = text.substring(start, end).chars().allMatch(one -> "+-.0123456789eE".indexOf(one) >= 0);
-        return number && before >= 0 && ":,[".indexOf(text.charAt(before)) >= 0
+        boolean isNumber =
+                text.substring(start, end).chars().allMatch(character -> "+-.0123456789eE".indexOf(character) >= 0);
+        return isNumber && before >= 0 && ":,[".indexOf(text.charAt(before)) >= 0
                 && (after == text.length() || ",]}".indexOf(text.charAt(after)) >= 0);
     }
 
@@ -61,26 +64,26 @@ final class Words {
         return !Character.isLetterOrDigit(text.codePointBefore(at)) || !Character.isLetterOrDigit(text.codePointAt(at));
     }
 
-    /** With the escapes of JSON replaced, wherever they are: a document that is cut off has them too. */
+    /** Replaces JSON's escapes wherever they occur: a document that is cut off, and cannot be parsed, has them too. */
     static String unescaped(String text) {
-        StringBuilder made = new StringBuilder(text.length());
+        StringBuilder result = new StringBuilder(text.length());
         for (int at = 0; at < text.length(); at++) {
-            char sign = text.charAt(at);
-            if (sign != '\\' || at + 1 == text.length()) {
-                made.append(sign);
+            char character = text.charAt(at);
+            if (character != '\\' || at + 1 == text.length()) {
+                result.append(character);
                 continue;
             }
-            char kind = text.charAt(++at);
-            int code = kind == 'u' && at + 4 < text.length() ? hex(text, at + 1) : -1;
+            char escape = text.charAt(++at);
+            int code = escape == 'u' && at + 4 < text.length() ? hex(text, at + 1) : -1;
             if (code >= 0) {
-                made.append((char) code);
+                result.append((char) code);
                 at += 4;
             } else {
-                int plain = "bfnrt".indexOf(kind);
-                made.append(plain < 0 ? kind : "\b\f\n\r\t".charAt(plain));
+                int position = "bfnrt".indexOf(escape);
+                result.append(position < 0 ? escape : "\b\f\n\r\t".charAt(position));
             }
         }
-        return made.toString();
+        return result.toString();
     }
 
     private static int hex(String text, int at) {

@@ -13,14 +13,14 @@ import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.types.DataType;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The value of an expression, or NULL if it raises on the row. */
+/** The value of an expression, or NULL if it raises on the row. Called by spark/expressions.py. */
 public final class Attempt extends Guarded {
     public Attempt(Expression inner) {
         super(inner);
     }
 
-    public static Column column(Column given) {
-        return ExpressionUtils.column(new Attempt(ExpressionUtils.expression(given)));
+    public static Column column(Column expression) {
+        return ExpressionUtils.column(new Attempt(ExpressionUtils.expression(expression)));
     }
 
     @Override
@@ -43,7 +43,7 @@ public final class Attempt extends Guarded {
     }
 
     @Override
-    public ExprCode doGenCode(CodegenContext context, ExprCode made) {
+    public ExprCode doGenCode(CodegenContext context, ExprCode result) {
         ExprCode value = inner.genCode(context);
         String type = CodeGenerator.javaType(dataType()), nothing = CodeGenerator.defaultValue(dataType(), false);
         List<String> parts = List.of(
@@ -51,10 +51,10 @@ public final class Attempt extends Guarded {
                 ";\n} catch (Exception raised) {\n", " = true;\n} catch (StackOverflowError raised) {\n",
                 " = true;\n}\n");
         List<JavaCode> inputs = List.of(
-                made.isNull(), made.value(), value.code(), made.value(), value.value(), made.isNull(), value.isNull(),
-                made.isNull(), made.isNull());
+                result.isNull(), result.value(), value.code(), result.value(), value.value(), result.isNull(),
+                value.isNull(), result.isNull(), result.isNull());
         var block = new CodeBlock(
                 CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
-        return made.copy(block, made.isNull(), made.value());
+        return result.copy(block, result.isNull(), result.value());
     }
 }

@@ -14,14 +14,14 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** What an expression raises on the row, in one line; NULL if it has a value. */
+/** What an expression raises on the row, in one line; NULL if it has a value. Called by spark/expressions.py. */
 public final class ErrorOf extends Guarded {
     public ErrorOf(Expression inner) {
         super(inner);
     }
 
-    public static Column column(Column given) {
-        return ExpressionUtils.column(new ErrorOf(ExpressionUtils.expression(given)));
+    public static Column column(Column expression) {
+        return ExpressionUtils.column(new ErrorOf(ExpressionUtils.expression(expression)));
     }
 
     public static UTF8String message(Throwable raised) {
@@ -49,7 +49,7 @@ public final class ErrorOf extends Guarded {
     }
 
     @Override
-    public ExprCode doGenCode(CodegenContext context, ExprCode made) {
+    public ExprCode doGenCode(CodegenContext context, ExprCode result) {
         ExprCode value = inner.genCode(context);
         List<String> parts = List.of(
                 "\nboolean ", " = true;\nUTF8String ", " = null;\ntry {\n", "\n} catch (Exception raised) {\n",
@@ -57,9 +57,10 @@ public final class ErrorOf extends Guarded {
                 " = false;\n} catch (StackOverflowError raised) {\n",
                 " = penstock.isolation.ErrorOf.message(raised);\n", " = false;\n}\n");
         List<JavaCode> inputs = List.of(
-                made.isNull(), made.value(), value.code(), made.value(), made.isNull(), made.value(), made.isNull());
+                result.isNull(), result.value(), value.code(), result.value(), result.isNull(), result.value(),
+                result.isNull());
         var block = new CodeBlock(
                 CollectionConverters.asScala(parts).toSeq(), CollectionConverters.asScala(inputs).toSeq());
-        return made.copy(block, made.isNull(), made.value());
+        return result.copy(block, result.isNull(), result.value());
     }
 }

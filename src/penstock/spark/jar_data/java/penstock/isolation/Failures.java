@@ -20,7 +20,10 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** What made a job fail: the rows that it read, or something else; and the same in one line. */
+/**
+ * Tells whether a job failed because of the rows that it read, and puts the error into one line. Called by
+ * tables/failing_rows.py, and `cannotRaise` by spark/expressions.py.
+ */
 public final class Failures {
     private static final int LONGEST = 500, QUOTED = 4000;
     private static final String TASK = "org.apache.spark.executor.Executor$TaskRunner";
@@ -38,14 +41,14 @@ public final class Failures {
 
     private Failures() {}
 
-    /** Kind ("data", or nothing), the name of the error, the message in one line, and where in the user's Python. */
+    /** Kind ("data", or empty), the name of the error, the message in one line, and where in the user's Python. */
     public static String[] about(Throwable raised) {
         Throwable decisive = decisive(raised);
-        Throwable told = decisive != null ? decisive : last(raised);
-        return new String[] {decisive != null ? "data" : "", name(told), message(told), place(told)};
+        Throwable reported = decisive != null ? decisive : last(raised);
+        return new String[] {decisive != null ? "data" : "", name(reported), message(reported), place(reported)};
     }
 
-    /** In one line, with the piece of SQL that it is about if that is known. */
+    /** The message in one line, with the fragment of SQL that it concerns if that is known. */
     static String message(Throwable raised) {
         String text = raised.getMessage() == null ? raised.getClass().getSimpleName() : raised.getMessage();
         if (raised.getClass().getName().equals(PYTHON)) {
@@ -62,21 +65,21 @@ public final class Failures {
         return shortened(fragment.isEmpty() ? text : text + " In: " + fragment);
     }
 
-    /** Whether the condition of a filter is made of comparisons of columns and values alone, which never raise. */
+    /** Whether the condition of a filter consists only of comparisons of columns and values, which never raise. */
     public static boolean cannotRaise(Dataset<Row> filtered) {
         var plan = ((org.apache.spark.sql.classic.Dataset<Row>) filtered).queryExecution().analyzed();
         return plan instanceof Filter filter && cannotRaise(filter.condition());
     }
 
-    private static boolean cannotRaise(Expression one) {
-        if (one instanceof Cast cast) {
+    private static boolean cannotRaise(Expression expression) {
+        if (expression instanceof Cast cast) {
             if (!Cast.canUpCast(cast.child().dataType(), cast.dataType())) {
                 return false;
             }
-        } else if (!PLAIN.contains(one.getClass().getSimpleName())) {
+        } else if (!PLAIN.contains(expression.getClass().getSimpleName())) {
             return false;
         }
-        for (Expression child : CollectionConverters.asJava(one.children())) {
+        for (Expression child : CollectionConverters.asJava(expression.children())) {
             if (!cannotRaise(child)) {
                 return false;
             }
@@ -94,24 +97,24 @@ public final class Failures {
         return condition != null ? condition : raised.getClass().getSimpleName();
     }
 
-    /** file:line of the user's own code, as far as the error tells; a traceback's frames, innermost first. */
+    /** file:line of the user's own code, as far as the error shows it; a traceback's frames, innermost first. */
     private static String place(Throwable raised) {
-        List<String> found = new ArrayList<>();
+        List<String> places = new ArrayList<>();
         if (raised.getClass().getName().equals(PYTHON)) {
             Matcher frames = FRAME.matcher(String.valueOf(raised.getMessage()));
             while (frames.find()) {
                 if (isOfUser(frames.group(1))) {
-                    found.add(0, frames.group(1) + ":" + frames.group(2) + " in " + frames.group(3).strip());
+                    places.add(0, frames.group(1) + ":" + frames.group(2) + " in " + frames.group(3).strip());
                 }
             }
         } else if (raised instanceof SparkThrowable spark && spark.getQueryContext() != null) {
             for (QueryContext context : spark.getQueryContext()) {
                 if (context.contextType() == QueryContextType.DataFrame && isOfUser(context.callSite())) {
-                    found.add(context.callSite());
+                    places.add(context.callSite());
                 }
             }
         }
-        return String.join("\n", found);
+        return String.join("\n", places);
     }
 
     private static String fragment(Throwable raised) {
@@ -132,22 +135,22 @@ public final class Failures {
     }
 
     private static String lastLine(String text) {
-        String best = "";
-        boolean after = false;
+        String message = "";
+        boolean isMessage = false;
         for (String line : text.split("\n")) {
             if (line.isBlank()) {
-                if (after) {
+                if (isMessage) {
                     break;
                 }
             } else if (!line.startsWith(" ") && !line.startsWith("Traceback") && !line.startsWith("The above exception")
                     && !line.startsWith("During handling")) {
-                best = line.strip();
-                after = true;
+                message = line.strip();
+                isMessage = true;
             } else {
-                after = false;
+                isMessage = false;
             }
         }
-        return best.isEmpty() ? "an error of Python" : best;
+        return message.isEmpty() ? "an error of Python" : message;
     }
 
     private static String shortened(String text) {
@@ -155,63 +158,66 @@ public final class Failures {
         return line.length() <= LONGEST ? line : line.substring(0, LONGEST) + "…";
     }
 
-    /** One line, without its middle if it is long: an error quotes the value that it is about, of any length. */
+    /** The text in one line, without its middle if it is long: an error may quote a value of any length. */
     private static String line(String text) {
         int half = QUOTED / 2;
-        String some = text.length() <= QUOTED ? text
+        String excerpt = text.length() <= QUOTED ? text
                 : text.substring(0, half) + "…" + text.substring(text.length() - half);
-        return some.replaceAll("\\s+", " ").strip();
+        return excerpt.replaceAll("\\s+", " ").strip();
     }
 
-    /** The cause that says that the data are at fault; null if something else is. */
+    /** The cause that shows that the data are at fault; null if something else is. */
     private static Throwable decisive(Throwable raised) {
         List<Throwable> chain = chain(raised);
-        if (chain.stream().anyMatch(one -> one instanceof SparkThrowable spark
+        if (chain.stream().anyMatch(cause -> cause instanceof SparkThrowable spark
                 && String.valueOf(spark.getCondition()).startsWith("FAILED_READ_FILE"))) {
             return null;
         }
         boolean inTask = chain.stream().anyMatch(Failures::isOfTask);
-        for (int i = chain.size() - 1; i >= 0; i--) {
-            Throwable one = chain.get(i);
-            String name = one.getClass().getName();
+        for (int index = chain.size() - 1; index >= 0; index--) {
+            Throwable cause = chain.get(index);
+            String name = cause.getClass().getName();
             if (name.equals(PYTHON)) {
-                return one;
+                return cause;
             }
-            // records that are gone: its SQL state is one of data, too
+            // records are missing: the SQL state of that is one of data too
             if (name.startsWith("org.apache.spark.sql.kafka010.")) {
                 return null;
             }
             if (!inTask && (name.endsWith("AnalysisException") || name.endsWith("ParseException"))) {
                 return null;
             }
-            if (one instanceof SparkThrowable spark
+            if (cause instanceof SparkThrowable spark
                     && (isOfData(spark.getSqlState()) || (inTask && isRaisedByRow(spark)))) {
-                return one;
+                return cause;
             }
-            if (one instanceof IOException && !name.startsWith("com.fasterxml.")
-                    && !(one instanceof CharacterCodingException)) {
+            if (cause instanceof IOException && !name.startsWith("com.fasterxml.")
+                    && !(cause instanceof CharacterCodingException)) {
                 return null;
             }
-            if (one instanceof InterruptedException || one instanceof OutOfMemoryError
+            if (cause instanceof InterruptedException || cause instanceof OutOfMemoryError
                     || name.startsWith("org.apache.kafka.")
                     || name.endsWith("TaskKilledException") || name.endsWith("TimeoutException")
                     || name.endsWith("CancellationException") || name.contains("Concurrent")) {
                 return null;
             }
-            if (inTask && isOfExpression(one, name)) {
-                return one;
+            if (inTask && isOfExpression(cause, name)) {
+                return cause;
             }
         }
         return null;
     }
 
-    /** What a task raised comes as it is, or within what its job says. */
-    private static boolean isOfTask(Throwable one) {
-        return String.valueOf(one.getMessage()).contains("Job aborted due to stage")
-                || Arrays.stream(one.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(TASK));
+    /** What a task raised arrives as it is, or inside the error of its job. */
+    private static boolean isOfTask(Throwable cause) {
+        return String.valueOf(cause.getMessage()).contains("Job aborted due to stage")
+                || Arrays.stream(cause.getStackTrace()).anyMatch(frame -> frame.getClassName().startsWith(TASK));
     }
 
-    /** What Spark itself raises in a task is about a row, unless it is about its own working. The search finds out. */
+    /**
+     * What Spark itself raises in a task concerns a row, unless it concerns Spark's own work. The search for the row
+     * confirms it.
+     */
     private static boolean isRaisedByRow(SparkThrowable spark) {
         String condition = spark.getCondition(), state = spark.getSqlState();
         return condition != null && !condition.startsWith("INTERNAL_ERROR") && !condition.startsWith("FAILED_READ_FILE")
@@ -220,19 +226,19 @@ public final class Failures {
                 && !state.startsWith("KD") && !state.startsWith("57") && !state.startsWith("53");
     }
 
-    /** Data exceptions, what a user raises, and functions that failed. */
+    /** SQL states of data exceptions, of what a user raises, and of functions that failed. */
     private static boolean isOfData(String state) {
         return state != null && (state.startsWith("22") || state.startsWith("P0") || state.startsWith("38")
                 || state.startsWith("39"));
     }
 
-    private static boolean isOfExpression(Throwable one, String name) {
-        return one instanceof StackOverflowError || one instanceof ArithmeticException
-                || one instanceof IllegalArgumentException
-                || one instanceof java.time.DateTimeException || one instanceof IndexOutOfBoundsException
-                || one instanceof NegativeArraySizeException || one instanceof ClassCastException
-                || one instanceof NullPointerException || one instanceof UnsupportedOperationException
-                || one instanceof CharacterCodingException || name.equals("scala.MatchError")
+    private static boolean isOfExpression(Throwable cause, String name) {
+        return cause instanceof StackOverflowError || cause instanceof ArithmeticException
+                || cause instanceof IllegalArgumentException
+                || cause instanceof java.time.DateTimeException || cause instanceof IndexOutOfBoundsException
+                || cause instanceof NegativeArraySizeException || cause instanceof ClassCastException
+                || cause instanceof NullPointerException || cause instanceof UnsupportedOperationException
+                || cause instanceof CharacterCodingException || name.equals("scala.MatchError")
                 || name.startsWith("com.fasterxml.jackson.") || name.equals("java.util.NoSuchElementException");
     }
 
@@ -242,11 +248,11 @@ public final class Failures {
     }
 
     private static List<Throwable> chain(Throwable raised) {
-        Set<Throwable> seen = Collections.newSetFromMap(new IdentityHashMap<>());
-        List<Throwable> found = new ArrayList<>();
-        for (Throwable one = raised; one != null && seen.add(one); one = one.getCause()) {
-            found.add(one);
+        Set<Throwable> visited = Collections.newSetFromMap(new IdentityHashMap<>());
+        List<Throwable> causes = new ArrayList<>();
+        for (Throwable cause = raised; cause != null && visited.add(cause); cause = cause.getCause()) {
+            causes.add(cause);
         }
-        return found;
+        return causes;
     }
 }

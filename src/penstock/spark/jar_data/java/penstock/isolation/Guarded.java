@@ -10,10 +10,10 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * An expression around another that may raise.
+ * An expression around another that may raise: the base of Attempt, ErrorOf and Interpreted.
  *
- * Spark computes what two expressions have in common once, before either, and so outside of any `try` (its own TryEval
- * is no help then). A conditional expression without inputs that are always evaluated keeps them to itself.
+ * Spark computes once what two expressions share, before both and so outside any `try`, where its own TryEval does not
+ * help. It leaves alone what is inside a conditional expression without inputs that are always evaluated.
  */
 abstract class Guarded extends Expression implements ConditionalExpression, Serializable {
     final Expression inner;

@@ -10,9 +10,9 @@ import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.types.DataType;
 
 /**
- * The value of an expression that makes maps. Spark puts a map together in a place that it keeps between rows: after a
- * row on which it has raised, the next one would find the keys of that row. So each time that it raises, a new copy of
- * the expression takes its place.
+ * The value of an expression that makes maps. Spark builds a map in a buffer that it keeps between rows: after a row on
+ * which it raised, the next row would have the keys of that row. So each time that it raises, a new copy of the
+ * expression replaces it. Called by spark/expressions.py.
  */
 public final class Interpreted extends Guarded implements CodegenFallback {
     private transient Expression own;
@@ -21,8 +21,8 @@ public final class Interpreted extends Guarded implements CodegenFallback {
         super(inner);
     }
 
-    public static Column column(Column given) {
-        return ExpressionUtils.column(new Interpreted(ExpressionUtils.expression(given)));
+    public static Column column(Column expression) {
+        return ExpressionUtils.column(new Interpreted(ExpressionUtils.expression(expression)));
     }
 
     @Override
@@ -49,7 +49,7 @@ public final class Interpreted extends Guarded implements CodegenFallback {
     }
 
     @Override
-    public ExprCode doGenCode(CodegenContext context, ExprCode made) {
-        return CodegenFallback.super.doGenCode(context, made);
+    public ExprCode doGenCode(CodegenContext context, ExprCode result) {
+        return CodegenFallback.super.doGenCode(context, result);
     }
 }

@@ -16,8 +16,8 @@ import java.util.TimeZone;
 import org.apache.spark.sql.Row;
 
 /**
- * A column that is sent. Dates come as days and timestamps as microseconds since 1970: Java's old classes for both
- * depend on the time zone of the machine.
+ * A column that a sink sends, created by sinks/jdbc.py. Dates come as days and timestamps as microseconds since 1970:
+ * Java's old classes for both depend on the time zone of the machine.
  */
 public final class Column {
     private static final long MICROS = 1_000_000L;
@@ -56,29 +56,32 @@ public final class Column {
         }
     }
 
-    private static void date(PreparedStatement to, int at, LocalDate day, Dialect dialect) throws SQLException {
+    private static void date(PreparedStatement statement, int at, LocalDate day, Dialect dialect)
+            throws SQLException {
         if (dialect == Dialect.POSTGRES) {
-            to.setObject(at, day);
+            statement.setObject(at, day);
         } else {
-            to.setDate(at, Date.valueOf(day));
+            statement.setDate(at, Date.valueOf(day));
         }
     }
 
-    private static void time(PreparedStatement to, int at, long micros, Dialect dialect) throws SQLException {
+    private static void time(PreparedStatement statement, int at, long micros, Dialect dialect)
+            throws SQLException {
         long seconds = Math.floorDiv(micros, MICROS);
         Instant instant = Instant.ofEpochSecond(seconds, Math.floorMod(micros, MICROS) * 1000);
         if (dialect == Dialect.POSTGRES) {
-            to.setObject(at, instant.atOffset(ZoneOffset.UTC));
+            statement.setObject(at, instant.atOffset(ZoneOffset.UTC));
         } else {
-            to.setTimestamp(at, Timestamp.from(instant), utc());
+            statement.setTimestamp(at, Timestamp.from(instant), utc());
         }
     }
 
-    private static void local(PreparedStatement to, int at, LocalDateTime time, Dialect dialect) throws SQLException {
+    private static void local(PreparedStatement statement, int at, LocalDateTime time, Dialect dialect)
+            throws SQLException {
         if (dialect == Dialect.POSTGRES) {
-            to.setObject(at, time);
+            statement.setObject(at, time);
         } else {
-            to.setTimestamp(at, Timestamp.from(time.toInstant(ZoneOffset.UTC)), utc());
+            statement.setTimestamp(at, Timestamp.from(time.toInstant(ZoneOffset.UTC)), utc());
         }
     }
 

@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.stream.Collectors;
 
-/** What databases say in words of their own: types, and how a row is put whether or not its key is there. */
+/** What differs between databases, for Table and Rows: types, and how a row is inserted or updated. */
 enum Dialect {
     POSTGRES,
     SQLITE,
@@ -23,24 +23,26 @@ enum Dialect {
         return name.contains("mysql") || name.contains("mariadb") ? MYSQL : OTHER;
     }
 
-    /** One statement that inserts or updates; null: there is none. Values come in the order of the columns. */
+    /** One statement that inserts or updates, or null if there is none. Values come in the order of the columns. */
     String upsert(String table, List<String> columns, List<String> keys) {
         String insert = insert(table, columns);
-        List<String> rest = columns.stream().filter(one -> !keys.contains(one)).toList();
+        List<String> rest = columns.stream().filter(column -> !keys.contains(column)).toList();
         return switch (this) {
             case POSTGRES, SQLITE -> insert + " ON CONFLICT (" + String.join(", ", keys) + ") DO " + (rest.isEmpty()
                     ? "NOTHING"
                     : "UPDATE SET "
-                            + rest.stream().map(one -> one + " = EXCLUDED." + one).collect(Collectors.joining(", ")));
+                            + rest.stream().map(column -> column + " = EXCLUDED." + column)
+                                    .collect(Collectors.joining(", ")));
             case MYSQL -> insert + " ON DUPLICATE KEY UPDATE "
-                    + columns.stream().map(one -> one + " = VALUES(" + one + ")").collect(Collectors.joining(", "));
+                    + columns.stream().map(column -> column + " = VALUES(" + column + ")")
+                            .collect(Collectors.joining(", "));
             case OTHER -> null;
         };
     }
 
     static String insert(String table, List<String> columns) {
-        String marks = columns.stream().map(one -> "?").collect(Collectors.joining(", "));
-        return "INSERT INTO " + table + " (" + String.join(", ", columns) + ") VALUES (" + marks + ")";
+        String placeholders = columns.stream().map(column -> "?").collect(Collectors.joining(", "));
+        return "INSERT INTO " + table + " (" + String.join(", ", columns) + ") VALUES (" + placeholders + ")";
     }
 
     String type(Column column) {

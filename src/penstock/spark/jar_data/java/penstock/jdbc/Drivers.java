@@ -15,8 +15,8 @@ import java.util.ServiceLoader;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * Connections. A driver that Penstock fetched lies in jars of its own, which are not on the session's class path: only
- * projects with such a sink need it. Every other one is found where the session's jars are.
+ * Opens connections for Session. A driver that Penstock fetched is in jars of its own, which are not on the session's
+ * class path: only projects with such a sink need it. Every other one is found among the session's jars.
  */
 final class Drivers {
     private static final Map<List<String>, List<Driver>> LOADED = new ConcurrentHashMap<>();
@@ -26,9 +26,9 @@ final class Drivers {
     static Connection connect(List<String> jars, String url, Properties properties) throws SQLException {
         if (!jars.isEmpty()) {
             for (Driver driver : LOADED.computeIfAbsent(List.copyOf(jars), Drivers::load)) {
-                Connection made = driver.connect(url, properties);
-                if (made != null) {
-                    return made;
+                Connection connection = driver.connect(url, properties);
+                if (connection != null) {
+                    return connection;
                 }
             }
         }
@@ -37,20 +37,20 @@ final class Drivers {
 
     private static List<Driver> load(List<String> jars) {
         try {
-            URL[] places = new URL[jars.size()];
-            for (int i = 0; i < places.length; i++) {
-                places[i] = Path.of(jars.get(i)).toUri().toURL();
+            URL[] urls = new URL[jars.size()];
+            for (int i = 0; i < urls.length; i++) {
+                urls[i] = Path.of(jars.get(i)).toUri().toURL();
             }
-            // It stays open as long as the JVM: connections load classes from it at any time.
+            // It stays open as long as the JVM, because connections load classes from it at any time.
             @SuppressWarnings("resource")
-            ClassLoader loader = new URLClassLoader(places, Drivers.class.getClassLoader());
-            List<Driver> found = new ArrayList<>();
+            ClassLoader loader = new URLClassLoader(urls, Drivers.class.getClassLoader());
+            List<Driver> drivers = new ArrayList<>();
             for (Driver driver : ServiceLoader.load(Driver.class, loader)) {
                 if (driver.getClass().getClassLoader() == loader) {
-                    found.add(driver);
+                    drivers.add(driver);
                 }
             }
-            return found;
+            return drivers;
         } catch (java.net.MalformedURLException error) {
             throw new IllegalArgumentException(error);
         }

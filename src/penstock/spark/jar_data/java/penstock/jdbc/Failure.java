@@ -1,6 +1,6 @@
 package penstock.jdbc;
 
-/** Something that a person has to decide: what it is, in words, and what could be done. */
+/** An error that a person has to resolve: what it is, and a hint. sinks/jdbc.py turns it into a PenstockError. */
 public final class Failure extends Exception {
     private final String hint;
 

@@ -9,8 +9,8 @@ import java.util.ArrayList;
 import java.util.List;
 
 /**
- * What a sink keeps in its target, in the transaction of its rows: how far it has come, and which rows of its last
- * batch the database refused. A sink that died before it could write that down in the lake finds it here.
+ * What a sink stores in its target, in the transaction of its rows, for Session: its position, and which rows of its
+ * last batch the database refused. A sink that died before it could record that in the lake finds it here.
  */
 final class Positions {
     static final String POSITIONS = "penstock_positions";
@@ -34,9 +34,9 @@ final class Positions {
 
     void create() throws SQLException {
         String name = "VARCHAR(200) NOT NULL";
-        String who = define("sink", name) + define("target", name);
+        String owner = define("sink", name) + define("target", name);
         if (table.find(POSITIONS) == null) {
-            run("CREATE TABLE " + table.beside(POSITIONS) + " (" + who + define("ledger", "VARCHAR(64) NOT NULL")
+            run("CREATE TABLE " + table.beside(POSITIONS) + " (" + owner + define("ledger", "VARCHAR(64) NOT NULL")
                     + define("generation", "BIGINT NOT NULL") + define("batch", "BIGINT NOT NULL")
                     + define("position_before", "VARCHAR(4000) NOT NULL")
                     + define("position_after", "VARCHAR(4000) NOT NULL")
@@ -44,7 +44,7 @@ final class Positions {
                     + "PRIMARY KEY (" + table.quote("sink") + ", " + table.quote("target") + "))");
         }
         if (table.find(REFUSED) == null) {
-            run("CREATE TABLE " + table.beside(REFUSED) + " (" + who + define("number", "INTEGER NOT NULL")
+            run("CREATE TABLE " + table.beside(REFUSED) + " (" + owner + define("number", "INTEGER NOT NULL")
                     + define("row_key", dialect.text()) + define("sql_state", "VARCHAR(10)")
                     + define("message", dialect.text())
                     + "PRIMARY KEY (" + table.quote("sink") + ", " + table.quote("target") + ", "
@@ -63,48 +63,49 @@ final class Positions {
     }
 
     /**
-     * Ledger, generation, batch, before, after, changes; empty if there is none. Until the end of the transaction
-     * nobody else can read it this way.
+     * Locks the position: ledger, generation, batch, before, after, changes; empty if there is none. Until the end of
+     * the transaction no other session can lock it.
      */
     List<String> lock() throws SQLException {
-        String first = table.quote("changes");
-        if (update("UPDATE " + table.beside(POSITIONS) + " SET " + first + " = " + first + mine()) == 0) {
+        String column = table.quote("changes");
+        if (update("UPDATE " + table.beside(POSITIONS) + " SET " + column + " = " + column + mine()) == 0) {
             update("INSERT INTO " + table.beside(POSITIONS) + " (" + table.quote("sink") + ", " + table.quote("target")
                     + ", " + list() + ") VALUES (?, ?, '', 0, 0, '', '', 0)");
             return List.of();
         }
-        List<String> found = new ArrayList<>();
-        try (PreparedStatement asked = named("SELECT " + list() + " FROM " + table.beside(POSITIONS) + mine());
-                ResultSet rows = asked.executeQuery()) {
+        List<String> position = new ArrayList<>();
+        try (PreparedStatement query = named("SELECT " + list() + " FROM " + table.beside(POSITIONS) + mine());
+                ResultSet rows = query.executeQuery()) {
             if (rows.next()) {
                 for (int i = 1; i <= OWN.length; i++) {
-                    found.add(rows.getString(i));
+                    position.add(rows.getString(i));
                 }
             }
         }
-        return found;
+        return position;
     }
 
     void move(String ledger, long generation, long batch, String before, String after, long changes)
             throws SQLException {
-        StringBuilder set = new StringBuilder();
+        StringBuilder assignments = new StringBuilder();
         for (String name : OWN) {
-            set.append(set.isEmpty() ? "" : ", ").append(table.quote(name)).append(" = ?");
+            assignments.append(assignments.isEmpty() ? "" : ", ").append(table.quote(name)).append(" = ?");
         }
-        try (var moved = connection.prepareStatement("UPDATE " + table.beside(POSITIONS) + " SET " + set + mine())) {
-            moved.setString(1, ledger);
-            moved.setLong(2, generation);
-            moved.setLong(3, batch);
-            moved.setString(4, before);
-            moved.setString(5, after);
-            moved.setLong(6, changes);
-            moved.setString(7, sink);
-            moved.setString(8, target);
-            moved.executeUpdate();
+        try (var statement = connection.prepareStatement(
+                "UPDATE " + table.beside(POSITIONS) + " SET " + assignments + mine())) {
+            statement.setString(1, ledger);
+            statement.setLong(2, generation);
+            statement.setLong(3, batch);
+            statement.setString(4, before);
+            statement.setString(5, after);
+            statement.setLong(6, changes);
+            statement.setString(7, sink);
+            statement.setString(8, target);
+            statement.executeUpdate();
         }
     }
 
-    /** Forgets those of the batch before. */
+    /** Stores the refused rows of a batch, in place of those of the batch before. */
     void refuse(List<String[]> rows) throws SQLException {
         update("DELETE FROM " + table.beside(REFUSED) + mine());
         if (rows.isEmpty()) {
@@ -112,30 +113,30 @@ final class Positions {
         }
         List<String> names = List.of("sink", "target", "number", "row_key", "sql_state", "message");
         String sql = Dialect.insert(table.beside(REFUSED), names.stream().map(table::quote).toList());
-        try (PreparedStatement kept = connection.prepareStatement(sql)) {
+        try (PreparedStatement statement = connection.prepareStatement(sql)) {
             for (int number = 0; number < rows.size(); number++) {
-                kept.setString(1, sink);
-                kept.setString(2, target);
-                kept.setInt(3, number);
+                statement.setString(1, sink);
+                statement.setString(2, target);
+                statement.setInt(3, number);
                 for (int i = 0; i < 3; i++) {
-                    kept.setString(4 + i, rows.get(number)[i]);
+                    statement.setString(4 + i, rows.get(number)[i]);
                 }
-                kept.addBatch();
+                statement.addBatch();
             }
-            kept.executeBatch();
+            statement.executeBatch();
         }
     }
 
     List<String[]> refused() throws SQLException {
-        List<String[]> found = new ArrayList<>();
+        List<String[]> refused = new ArrayList<>();
         String names = table.quote("row_key") + ", " + table.quote("sql_state") + ", " + table.quote("message");
-        try (PreparedStatement asked = named("SELECT " + names + " FROM " + table.beside(REFUSED) + mine());
-                ResultSet rows = asked.executeQuery()) {
+        try (PreparedStatement query = named("SELECT " + names + " FROM " + table.beside(REFUSED) + mine());
+                ResultSet rows = query.executeQuery()) {
             while (rows.next()) {
-                found.add(new String[] {rows.getString(1), rows.getString(2), rows.getString(3)});
+                refused.add(new String[] {rows.getString(1), rows.getString(2), rows.getString(3)});
             }
         }
-        return found;
+        return refused;
     }
 
     private String list() {

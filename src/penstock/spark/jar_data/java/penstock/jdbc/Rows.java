@@ -15,11 +15,11 @@ import java.util.Set;
 import org.apache.spark.sql.Row;
 
 /**
- * Writes changes into a table. Many at a time; what fails is halved until the row is found that the database does not
- * take. Such rows are tried once more when all others are there: a delete or a row of another key may have been in the
+ * Writes changes into a table, many at a time, for Session. What fails is halved until the row is found that the
+ * database refuses. Such rows are tried again after all others: a delete or a row of another key may have been in the
  * way.
  *
- * <p>A row has its columns, then its key as text, whether it was deleted, and why it cannot be sent, if it cannot.
+ * <p>A row has its columns, then its key as text, whether it was deleted, and why it cannot be sent, or NULL.
  */
 final class Rows implements AutoCloseable {
     private static final int CHUNK = 1000;
@@ -27,7 +27,7 @@ final class Rows implements AutoCloseable {
     private static final int MOST_REFUSED = 10_000;
     private static final int MESSAGE = 2000;
 
-    /** Of a value, a constraint, a limit that a row exceeds, a view's condition: of the row, not of the statement. */
+    /** SQL states of a value, a constraint, a limit that a row exceeds, a view's condition: they concern the row. */
     private static final Set<String> OF_A_ROW = Set.of("21", "22", "23", "44", "54");
 
     private static final String RAISED = "P0001";
@@ -40,8 +40,8 @@ final class Rows implements AutoCloseable {
     private final PreparedStatement insert;
     private final PreparedStatement delete;
     private final List<String[]> refused = new ArrayList<>();
-    private List<Row> again = new ArrayList<>();
-    private List<SQLException> why = new ArrayList<>();
+    private List<Row> again = new ArrayList<>(); // refused rows, to be tried again
+    private List<SQLException> why = new ArrayList<>(); // the error of each row in `again`
     private long written;
     private long aside;
 
@@ -56,19 +56,22 @@ final class Rows implements AutoCloseable {
                 keys.add(names.get(i));
             }
         }
-        String where = " WHERE " + String.join(" = ? AND ", keys) + " = ?";
-        delete = connection.prepareStatement("DELETE FROM " + table + where);
-        String both = dialect.upsert(table, names, keys);
-        upsert = both == null ? null : connection.prepareStatement(both);
-        String set = String.join(" = ?, ", names) + " = ?";
-        update = both == null ? connection.prepareStatement("UPDATE " + table + " SET " + set + where) : null;
-        insert = both == null ? connection.prepareStatement(Dialect.insert(table, names)) : null;
+        String condition = " WHERE " + String.join(" = ? AND ", keys) + " = ?";
+        delete = connection.prepareStatement("DELETE FROM " + table + condition);
+        String upsertSql = dialect.upsert(table, names, keys);
+        upsert = upsertSql == null ? null : connection.prepareStatement(upsertSql);
+        String assignments = String.join(" = ?, ", names) + " = ?";
+        update = upsertSql == null
+                ? connection.prepareStatement("UPDATE " + table + " SET " + assignments + condition)
+                : null;
+        insert = upsertSql == null ? connection.prepareStatement(Dialect.insert(table, names)) : null;
     }
 
     long written() {
         return written;
     }
 
+    /** How many rows were left out because they cannot be sent. */
     long aside() {
         return aside;
     }
@@ -97,12 +100,12 @@ final class Rows implements AutoCloseable {
             }
         }
         send(chunk);
-        for (int before = Integer.MAX_VALUE; !again.isEmpty() && again.size() < before;) {
-            before = again.size();
-            List<Row> once = again;
+        for (int previous = Integer.MAX_VALUE; !again.isEmpty() && again.size() < previous;) {
+            previous = again.size();
+            List<Row> retried = again;
             again = new ArrayList<>();
             why = new ArrayList<>();
-            for (Row row : once) {
+            for (Row row : retried) {
                 send(List.of(row));
             }
         }
@@ -115,7 +118,7 @@ final class Rows implements AutoCloseable {
         if (rows.isEmpty()) {
             return;
         }
-        Savepoint here = connection.setSavepoint();
+        Savepoint savepoint = connection.setSavepoint();
         try {
             put(rows);
             written += rows.size();
@@ -124,7 +127,7 @@ final class Rows implements AutoCloseable {
             if (!ofARow(cause)) {
                 throw cause;
             }
-            connection.rollback(here);
+            connection.rollback(savepoint);
             if (rows.size() > 1) {
                 int half = rows.size() / 2;
                 send(rows.subList(0, half));
@@ -141,9 +144,9 @@ final class Rows implements AutoCloseable {
             }
         }
         try {
-            connection.releaseSavepoint(here);
-        } catch (SQLFeatureNotSupportedException it) {
-            // It ends with the transaction.
+            connection.releaseSavepoint(savepoint);
+        } catch (SQLFeatureNotSupportedException unsupported) {
+            // The savepoint ends with the transaction.
         }
     }
 
@@ -195,20 +198,20 @@ final class Rows implements AutoCloseable {
     }
 
     private static long weight(Row row) {
-        long found = 0;
+        long weight = 0;
         for (int i = 0; i < row.size(); i++) {
             Object value = row.get(i);
-            found += value instanceof String text ? text.length() : value instanceof byte[] bytes ? bytes.length : 8;
+            weight += value instanceof String text ? text.length() : value instanceof byte[] bytes ? bytes.length : 8;
         }
-        return found;
+        return weight;
     }
 
     private static SQLException innermost(SQLException error) {
-        SQLException found = error;
-        while (found instanceof BatchUpdateException && found.getNextException() != null) {
-            found = found.getNextException();
+        SQLException innermost = error;
+        while (innermost instanceof BatchUpdateException && innermost.getNextException() != null) {
+            innermost = innermost.getNextException();
         }
-        return found;
+        return innermost;
     }
 
     private static boolean ofARow(SQLException error) {
@@ -226,9 +229,9 @@ final class Rows implements AutoCloseable {
 
     @Override
     public void close() throws SQLException {
-        for (PreparedStatement one : new PreparedStatement[] {upsert, update, insert, delete}) {
-            if (one != null) {
-                one.close();
+        for (PreparedStatement statement : new PreparedStatement[] {upsert, update, insert, delete}) {
+            if (statement != null) {
+                statement.close();
             }
         }
     }

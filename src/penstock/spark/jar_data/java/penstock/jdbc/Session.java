@@ -8,7 +8,7 @@ import java.util.Properties;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 
-/** One transaction with the target of a sink: what is not committed when it is closed has not happened. */
+/** One transaction with the target of a sink, opened by sinks/jdbc.py: closing it undoes what was not committed. */
 public final class Session implements AutoCloseable {
     private final Connection connection;
     private final Dialect dialect;
@@ -17,32 +17,34 @@ public final class Session implements AutoCloseable {
     private long written;
     private long aside;
 
-    private Session(Connection connection, String sink, String place) throws SQLException {
+    private Session(Connection connection, String sink, String target) throws SQLException {
         this.connection = connection;
         dialect = Dialect.of(connection.getMetaData().getDatabaseProductName());
-        table = new Table(connection, dialect, place);
-        positions = new Positions(connection, table, dialect, sink, place);
+        table = new Table(connection, dialect, target);
+        positions = new Positions(connection, table, dialect, sink, target);
     }
 
-    public static Session open(List<String> jars, String url, Properties properties, String sink, String place)
+    public static Session open(List<String> jars, String url, Properties properties, String sink, String target)
             throws SQLException {
         Connection connection = Drivers.connect(jars, url, properties);
         try {
             connection.setAutoCommit(false);
-            Session made = new Session(connection, sink, place);
-            if (made.dialect == Dialect.POSTGRES) {
+            Session session = new Session(connection, sink, target);
+            if (session.dialect == Dialect.POSTGRES) {
                 try (Statement statement = connection.createStatement()) {
-                    statement.execute("SET TIME ZONE 'UTC'"); // what a column without a zone is given
+                    statement.execute("SET TIME ZONE 'UTC'"); // for columns without a time zone
                 }
             }
-            return made;
+            return session;
         } catch (SQLException | RuntimeException error) {
             connection.close();
             throw error;
         }
     }
 
-    /** The names of the columns there; the table, and those of Penstock, are made if they are not there. */
+    /**
+     * The names of the columns in the table. Creates the table if `create`, and Penstock's own tables, where missing.
+     */
     public List<String> settle(List<Column> columns, boolean create) throws SQLException, Failure {
         positions.create();
         return table.settle(columns, create);

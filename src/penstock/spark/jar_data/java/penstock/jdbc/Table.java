@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.stream.Collectors;
 
-/** The table that is followed into: where it is, and what its columns are called there. */
+/** The table that a sink writes to, for Session: where it is, and what its columns are called there. */
 final class Table {
     private static final String[] KINDS = {"TABLE", "BASE TABLE", "PARTITIONED TABLE", "FOREIGN TABLE", "VIEW"};
 
@@ -24,17 +24,17 @@ final class Table {
     private final String schema;
     private final String written;
 
-    Table(Connection connection, Dialect dialect, String place) throws SQLException {
+    Table(Connection connection, Dialect dialect, String name) throws SQLException {
         this.connection = connection;
         this.dialect = dialect;
         about = connection.getMetaData();
-        String found = about.getIdentifierQuoteString();
-        mark = found == null || found.isBlank() ? "" : found;
-        int dot = place.indexOf('.');
-        String given = dot < 0 ? null : place.substring(0, dot);
-        catalog = dialect == Dialect.MYSQL && given != null ? given : connection.getCatalog();
-        schema = dialect == Dialect.MYSQL || dialect == Dialect.SQLITE ? null : given == null ? own() : given;
-        written = place.substring(dot + 1);
+        String quoteString = about.getIdentifierQuoteString();
+        mark = quoteString == null || quoteString.isBlank() ? "" : quoteString;
+        int dot = name.indexOf('.');
+        String qualifier = dot < 0 ? null : name.substring(0, dot);
+        catalog = dialect == Dialect.MYSQL && qualifier != null ? qualifier : connection.getCatalog();
+        schema = dialect == Dialect.MYSQL || dialect == Dialect.SQLITE ? null : qualifier == null ? own() : qualifier;
+        written = name.substring(dot + 1);
     }
 
     private String own() {
@@ -49,69 +49,71 @@ final class Table {
         return mark.isEmpty() ? name : mark + name.replace(mark, mark + mark) + mark;
     }
 
-    /** A name beside the table's own, as SQL takes it. */
+    /** The name of a table in the same schema, as SQL takes it. */
     String beside(String name) {
         String outer = dialect == Dialect.MYSQL ? catalog : schema;
         return outer == null || outer.isEmpty() ? quote(name) : quote(outer) + "." + quote(name);
     }
 
-    /** As the database spells it; null if it is not there. */
+    /** The table's name as the database spells it; null if there is no such table. */
     String find(String name) throws SQLException {
-        List<String> near = new ArrayList<>();
+        List<String> similar = new ArrayList<>();
         try (ResultSet tables = about.getTables(catalog, schema == null ? null : escaped(schema), "%", KINDS)) {
             while (tables.next()) {
-                String one = tables.getString("TABLE_NAME");
-                if (one.equals(name)) {
-                    return one;
+                String candidate = tables.getString("TABLE_NAME");
+                if (candidate.equals(name)) {
+                    return candidate;
                 }
-                if (one.equalsIgnoreCase(name)) {
-                    near.add(one);
+                if (candidate.equalsIgnoreCase(name)) {
+                    similar.add(candidate);
                 }
             }
         }
-        return near.size() == 1 ? near.get(0) : null;
+        return similar.size() == 1 ? similar.get(0) : null;
     }
 
     String place() throws SQLException {
-        String found = find(written);
-        return beside(found == null ? written : found);
+        String existing = find(written);
+        return beside(existing == null ? written : existing);
     }
 
-    /** The columns as SQL takes them, in the order given. Makes the table, or says why it does not serve. */
+    /**
+     * The columns as SQL takes them, in the same order. Creates the table, or throws a Failure if it cannot be used.
+     */
     List<String> settle(List<Column> columns, boolean create) throws SQLException, Failure {
-        String found = find(written);
-        if (found == null) {
-            String made = creation(columns);
+        String tableName = find(written);
+        if (tableName == null) {
+            String sql = creation(columns);
             if (!create) {
                 throw new Failure(
-                        "there is no table " + beside(written), "make it: " + made + ", or write create: true");
+                        "there is no table " + beside(written), "make it: " + sql + ", or write create: true");
             }
             try (var statement = connection.createStatement()) {
-                statement.execute(made);
+                statement.execute(sql);
             }
-            return columns.stream().map(one -> quote(one.name)).toList();
+            return columns.stream().map(column -> quote(column.name)).toList();
         }
-        Map<String, Boolean> there = columnsOf(found);
+        Map<String, Boolean> existing = columnsOf(tableName);
         List<String> names = new ArrayList<>();
         for (Column column : columns) {
-            String name = spelled(column.name, there.keySet());
+            String name = spelled(column.name, existing.keySet());
             if (name == null) {
-                String hint = "ALTER TABLE " + beside(found) + " ADD COLUMN " + quote(column.name) + " "
+                String hint = "ALTER TABLE " + beside(tableName) + " ADD COLUMN " + quote(column.name) + " "
                         + dialect.type(column);
                 throw new Failure(
-                        "the table " + beside(found) + " has no column " + quote(column.name),
+                        "the table " + beside(tableName) + " has no column " + quote(column.name),
                         "add it: " + hint + "; or name the columns that are sent: columns: ["
-                                + String.join(", ", there.keySet()) + "]");
+                                + String.join(", ", existing.keySet()) + "]");
             }
             names.add(name);
         }
-        for (var one : there.entrySet()) {
-            if (one.getValue() && !names.contains(one.getKey())) {
+        for (var column : existing.entrySet()) {
+            if (column.getValue() && !names.contains(column.getKey())) {
                 throw new Failure(
-                        "the column " + quote(one.getKey()) + " of " + beside(found)
+                        "the column " + quote(column.getKey()) + " of " + beside(tableName)
                                 + " takes no NULL, and nothing is sent for it",
-                        "give it a default: ALTER TABLE " + beside(found) + " ALTER COLUMN " + quote(one.getKey())
-                                + " SET DEFAULT …");
+                        "give it a default: ALTER TABLE " + beside(tableName) + " ALTER COLUMN "
+                                + quote(column.getKey()) + " SET DEFAULT …");
             }
         }
         Set<String> keys = new HashSet<>();
@@ -120,11 +122,11 @@ final class Table {
                 keys.add(names.get(i));
             }
         }
-        if (!unique(found, keys)) {
+        if (!unique(tableName, keys)) {
             String list = keys.stream().sorted().map(this::quote).collect(Collectors.joining(", "));
             throw new Failure(
-                    "nothing in the table " + beside(found) + " keeps two rows with the same " + list + " apart",
-                    "make that its key: ALTER TABLE " + beside(found) + " ADD PRIMARY KEY (" + list + ")");
+                    "nothing in the table " + beside(tableName) + " keeps two rows with the same " + list + " apart",
+                    "make that its key: ALTER TABLE " + beside(tableName) + " ADD PRIMARY KEY (" + list + ")");
         }
         return names.stream().map(this::quote).toList();
     }
@@ -134,26 +136,26 @@ final class Table {
         for (Column column : columns) {
             parts.add(quote(column.name) + " " + dialect.type(column) + (column.key ? " NOT NULL" : ""));
         }
-        String keys =
-                columns.stream().filter(one -> one.key).map(one -> quote(one.name)).collect(Collectors.joining(", "));
+        String keys = columns.stream().filter(column -> column.key).map(column -> quote(column.name))
+                .collect(Collectors.joining(", "));
         return "CREATE TABLE " + beside(written) + " (" + String.join(", ", parts) + ", PRIMARY KEY (" + keys + "))";
     }
 
-    /** Name, and whether an INSERT must give it a value. */
+    /** Each column's name, and whether an INSERT must give it a value. */
     private Map<String, Boolean> columnsOf(String table) throws SQLException {
-        Map<String, Boolean> found = new HashMap<>();
+        Map<String, Boolean> required = new HashMap<>();
         try (ResultSet columns =
                 about.getColumns(catalog, schema == null ? null : escaped(schema), escaped(table), "%")) {
             while (columns.next()) {
-                boolean needed = columns.getInt("NULLABLE") == DatabaseMetaData.columnNoNulls;
-                boolean given = columns.getString("COLUMN_DEF") != null || yes(columns, "IS_AUTOINCREMENT")
+                boolean isNotNull = columns.getInt("NULLABLE") == DatabaseMetaData.columnNoNulls;
+                boolean hasDefault = columns.getString("COLUMN_DEF") != null || yes(columns, "IS_AUTOINCREMENT")
                         || yes(columns, "IS_GENERATEDCOLUMN");
                 if (table.equals(columns.getString("TABLE_NAME"))) {
-                    found.put(columns.getString("COLUMN_NAME"), needed && !given);
+                    required.put(columns.getString("COLUMN_NAME"), isNotNull && !hasDefault);
                 }
             }
         }
-        return found;
+        return required;
     }
 
     private static boolean yes(ResultSet columns, String name) {
@@ -165,25 +167,25 @@ final class Table {
     }
 
     private boolean unique(String table, Set<String> keys) throws SQLException {
-        Map<String, Set<String>> found = new HashMap<>();
+        Map<String, Set<String>> columnsByIndex = new HashMap<>();
         try (ResultSet primary = about.getPrimaryKeys(catalog, schema, table)) {
             while (primary.next()) {
-                found.computeIfAbsent("", any -> new HashSet<>()).add(primary.getString("COLUMN_NAME"));
+                columnsByIndex.computeIfAbsent("", name -> new HashSet<>()).add(primary.getString("COLUMN_NAME"));
             }
         }
         try (ResultSet indexes = about.getIndexInfo(catalog, schema, table, true, true)) {
             while (indexes.next()) {
                 String column = indexes.getString("COLUMN_NAME");
                 if (column != null && indexes.getString("FILTER_CONDITION") == null) {
-                    found.computeIfAbsent(indexes.getString("INDEX_NAME"), any -> new HashSet<>())
+                    columnsByIndex.computeIfAbsent(indexes.getString("INDEX_NAME"), name -> new HashSet<>())
                             .add(unquoted(column));
                 }
             }
         }
-        return found.containsValue(keys);
+        return columnsByIndex.containsValue(keys);
     }
 
-    /** PostgreSQL gives the columns of an index as SQL writes them. */
+    /** The name without quotes: PostgreSQL returns the columns of an index as SQL writes them. */
     private String unquoted(String name) {
         boolean quoted = name.length() > 1 && !mark.isEmpty() && name.startsWith(mark) && name.endsWith(mark);
         return quoted ? name.substring(1, name.length() - 1).replace(mark + mark, mark) : name;
@@ -197,11 +199,11 @@ final class Table {
         return name.replace(escape, escape + escape).replace("_", escape + "_").replace("%", escape + "%");
     }
 
-    private static String spelled(String name, Set<String> there) {
-        if (there.contains(name)) {
+    private static String spelled(String name, Set<String> existing) {
+        if (existing.contains(name)) {
             return name;
         }
-        List<String> near = there.stream().filter(name::equalsIgnoreCase).toList();
-        return near.size() == 1 ? near.get(0) : null;
+        List<String> similar = existing.stream().filter(name::equalsIgnoreCase).toList();
+        return similar.size() == 1 ? similar.get(0) : null;
     }
 }

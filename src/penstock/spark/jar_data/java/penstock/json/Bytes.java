@@ -2,7 +2,7 @@ package penstock.json;
 
 import java.util.Arrays;
 
-/** Bytes as Base64 by RFC 4648: with its padding, also over several lines. */
+/** Reads Base64 by RFC 4648, with its padding and also over several lines; chosen by Texts for BINARY. */
 final class Bytes {
     private static final byte[] VALUES = new byte[128];
 
@@ -17,26 +17,26 @@ final class Bytes {
     private Bytes() {}
 
     static Object read(char[] text, int from, int to) {
-        byte[] made = new byte[(int) ((to - from) * 3L / 4)];
+        byte[] decoded = new byte[(int) ((to - from) * 3L / 4)];
         int size = 0, bits = 0, count = 0, padding = 0;
         for (int i = from; i < to; i++) {
-            char one = text[i];
-            if (one == ' ' || one == '\t' || one == '\r' || one == '\n') {
+            char letter = text[i];
+            if (letter == ' ' || letter == '\t' || letter == '\r' || letter == '\n') {
                 continue;
             }
-            if (one == '=') {
+            if (letter == '=') {
                 padding++;
                 continue;
             }
-            int value = one < VALUES.length ? VALUES[one] : -1;
+            int value = letter < VALUES.length ? VALUES[letter] : -1;
             if (value < 0 || padding > 0) {
                 return Texts.WRONG;
             }
             bits = bits << 6 | value;
             if (++count % 4 == 0) {
-                made[size++] = (byte) (bits >> 16);
-                made[size++] = (byte) (bits >> 8);
-                made[size++] = (byte) bits;
+                decoded[size++] = (byte) (bits >> 16);
+                decoded[size++] = (byte) (bits >> 8);
+                decoded[size++] = (byte) bits;
                 bits = 0;
             }
         }
@@ -45,16 +45,16 @@ final class Bytes {
             return Texts.WRONG;
         }
         if (left > 0) {
-            int spare = left == 2 ? 4 : 2; // bits that no byte has: a writer leaves them zero
+            int spare = left == 2 ? 4 : 2; // bits that belong to no byte: a writer leaves them zero
             if ((bits & (1 << spare) - 1) != 0) {
                 return Texts.WRONG;
             }
             bits >>= spare;
             if (left == 3) {
-                made[size++] = (byte) (bits >> 8);
+                decoded[size++] = (byte) (bits >> 8);
             }
-            made[size++] = (byte) bits;
+            decoded[size++] = (byte) bits;
         }
-        return size == made.length ? made : Arrays.copyOf(made, size);
+        return size == decoded.length ? decoded : Arrays.copyOf(decoded, size);
     }
 }

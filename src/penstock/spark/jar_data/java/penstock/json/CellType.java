@@ -6,8 +6,8 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The type of a column of CSV, by its cells. Each is tried by the very rules that decode it later, so what the column
- * is called takes every cell that was seen. Two sets of cells, however they are divided, give the same.
+ * Infers the type of a CSV column from its cells, for Sample. Each cell is tried with the rules that decode it later,
+ * so the type accepts every cell that was read. The result does not depend on how the cells are divided.
  */
 public final class CellType implements Serializable {
     private static final int MOST_DIGITS = 38;
@@ -19,13 +19,13 @@ public final class CellType implements Serializable {
     private transient Texts times;
     private boolean text, truth, whole, fraction, date, time;
     private boolean beyondLong, beyondDouble;
-    private long before = 1, behind; // digits on both sides of the point
+    private long before = 1, behind; // the most digits on either side of the point
 
     public CellType(String zone) {
         this.zone = zone;
     }
 
-    /** Blanks are no value, and so is NULL. */
+    /** Neither blanks nor NULL are a value. */
     public void add(UTF8String cell) {
         if (cell == null || text) {
             return;
@@ -49,13 +49,13 @@ public final class CellType implements Serializable {
         }
     }
 
-    /** Zeros before a number are part of a code. */
+    /** A number with leading zeros is a code, and text. */
     private void number(Written number, char[] letters) {
         int at = letters[0] == '-' || letters[0] == '+' ? 1 : 0;
         text |= letters.length > at + 1 && letters[at] == '0' && letters[at + 1] >= '0' && letters[at + 1] <= '9';
         boolean isWhole = true;
-        for (char one : letters) {
-            isWhole &= one != '.' && one != 'e' && one != 'E';
+        for (char letter : letters) {
+            isWhole &= letter != '.' && letter != 'e' && letter != 'E';
         }
         whole |= isWhole;
         fraction |= !isWhole;
@@ -68,8 +68,8 @@ public final class CellType implements Serializable {
     }
 
     private static boolean isValue(Texts rule, char[] letters) {
-        Object found = rule.read(letters, 0, letters.length);
-        return found != Texts.WRONG && found != Texts.UNFIT;
+        Object value = rule.read(letters, 0, letters.length);
+        return value != Texts.WRONG && value != Texts.UNFIT;
     }
 
     private Texts times() {
@@ -92,7 +92,7 @@ public final class CellType implements Serializable {
         behind = Math.max(behind, other.behind);
     }
 
-    /** As DDL writes it; void if no value was seen. Cells of several kinds are text. */
+    /** The type in DDL; void if there was no value. Cells of several kinds are text. */
     public String type() {
         int kinds = (truth ? 1 : 0) + (whole || fraction ? 1 : 0) + (date ? 1 : 0) + (time ? 1 : 0);
         if (text || kinds > 1) {
@@ -104,7 +104,7 @@ public final class CellType implements Serializable {
         return truth ? "boolean" : date ? "date" : time ? "timestamp" : number();
     }
 
-    /** As of JSON: whole numbers that a DOUBLE would round are decimals. */
+    /** As for JSON: whole numbers that a DOUBLE would round are decimals. */
     private String number() {
         if (!fraction && !beyondLong) {
             return "bigint";

@@ -20,7 +20,9 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The fields of a line, which are texts, as typed columns: by the rules of JSON, and as exactly. */
+/**
+ * Converts the text fields of a line into typed columns, by Decoder's rules and as exactly. Called by formats/csv.py.
+ */
 public final class Cells implements Serializable {
     private static final int SHOWN = 80;
 
@@ -33,12 +35,12 @@ public final class Cells implements Serializable {
         this.zone = zone;
     }
 
-    /** `fields`: a struct that begins with a text for each column of the schema. NULL is a struct of nulls. */
+    /** `fields`: a struct that begins with a text for each column of the schema. NULL means a struct of NULLs. */
     public static Column column(Column fields, String ddl, String zone) {
         StructType columns = StructType.fromDDL(ddl).asNullable()
                 .add(Decoder.REASON, DataTypes.StringType).add(Decoder.DETAIL, DataTypes.StringType);
         Cells cells = new Cells(ddl, zone);
-        cells.readers(); // a type or a zone that cannot be is no matter of a record
+        cells.readers(); // an invalid type or time zone is not the fault of a record
         Expression self = Literal.fromObject(cells, new ObjectType(Cells.class));
         var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(fields))).toSeq();
         var types = CollectionConverters.asScala(List.<org.apache.spark.sql.types.AbstractDataType>of()).toSeq();
@@ -47,33 +49,33 @@ public final class Cells implements Serializable {
 
     /** Never null. */
     public InternalRow decode(InternalRow texts) {
-        Readers known = readers();
-        int width = known.names.length;
+        Readers current = readers();
+        int width = current.names.length;
         Object[] row = new Object[width + 2];
         for (int i = 0; texts != null && i < width; i++) {
             try {
                 UTF8String text = texts.isNullAt(i) ? null : texts.getUTF8String(i);
-                if (text != null && known.rules[i] != null && isBlank(text)) {
-                    // a cell of blanks, or an empty one in quotes, is a text; of any other type it is no value
+                if (text != null && current.rules[i] != null && isBlank(text)) {
+                    // a cell of blanks, or an empty one in quotes, is a value for STRING; for any other type it is NULL
                     text = null;
                 }
-                row[i] = text == null ? null : known.rules[i] == null ? text : read(known.rules[i], text);
+                row[i] = text == null ? null : current.rules[i] == null ? text : read(current.rules[i], text);
                 if (row[i] == Texts.WRONG || row[i] == Texts.UNFIT) {
                     row[i] = null;
-                    return Decoder.faulty(row, new Fault("wrong_type", known.names[i] + ": "
-                            + Shown.of(text.toString(), SHOWN) + " does not fit " + known.types[i].sql()));
+                    return Decoder.faulty(row, new Fault("wrong_type", current.names[i] + ": "
+                            + Shown.of(text.toString(), SHOWN) + " does not fit " + current.types[i].sql()));
                 }
-                if (text == null && known.required[i]) {
-                    return Decoder.faulty(row, new Fault("missing_field", known.names[i] + " is missing or null"));
+                if (text == null && current.required[i]) {
+                    return Decoder.faulty(row, new Fault("missing_field", current.names[i] + " is missing or null"));
                 }
             } catch (RuntimeException | StackOverflowError error) {
-                return Decoder.faulty(row, Decoder.failed(error, known.names[i]));
+                return Decoder.faulty(row, Decoder.failed(error, current.names[i]));
             }
         }
         return new GenericInternalRow(row);
     }
 
-    /** Blanks around a value are no part of it. The rules know no letter beyond ASCII. */
+    /** Ignores blanks around the value. No rule accepts letters beyond ASCII. */
     private static Object read(Texts rule, UTF8String text) {
         char[] letters = letters(text);
         return rule.read(letters, 0, letters.length);
@@ -88,7 +90,7 @@ public final class Cells implements Serializable {
         return true;
     }
 
-    /** Without the blanks around it. */
+    /** The letters of the text, without the blanks around it. */
     static char[] letters(UTF8String text) {
         byte[] bytes = text.getBytes();
         int from = 0, to = bytes.length;
@@ -105,7 +107,7 @@ public final class Cells implements Serializable {
         return letters;
     }
 
-    /** In any capitals. */
+    /** In upper or lower case. */
     private static Object bool(char[] text, int from, int to) {
         return to - from > 5 ? Texts.WRONG
                 : switch (new String(text, from, to - from).toLowerCase(java.util.Locale.ROOT)) {
@@ -118,23 +120,23 @@ public final class Cells implements Serializable {
     private record Readers(String[] names, DataType[] types, boolean[] required, Texts[] rules) {}
 
     private Readers readers() {
-        Readers found = readers;
-        if (found == null) {
+        Readers current = readers;
+        if (current == null) {
             StructField[] fields = StructType.fromDDL(ddl).fields();
             int width = fields.length;
-            found = new Readers(new String[width], new DataType[width], new boolean[width], new Texts[width]);
+            current = new Readers(new String[width], new DataType[width], new boolean[width], new Texts[width]);
             for (int i = 0; i < width; i++) {
                 DataType type = fields[i].dataType();
-                found.names[i] = fields[i].name();
-                found.types[i] = type;
-                found.required[i] = !fields[i].nullable();
-                found.rules[i] = type instanceof StringType ? null
+                current.names[i] = fields[i].name();
+                current.types[i] = type;
+                current.required[i] = !fields[i].nullable();
+                current.rules[i] = type instanceof StringType ? null
                         : type.equals(DataTypes.BooleanType) ? Cells::bool
                         : Texts.of(type, DateTimeUtils.getZoneId(zone));
             }
-            readers = found;
+            readers = current;
         }
-        return found;
+        return current;
     }
 
     @Override

@@ -24,13 +24,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Debezium's changes as typed columns, as exactly as Decoder reads JSON objects: the columns of the schema, OP,
- * CHANGED_AT and POSITION, and then what Decoder adds.
+ * Decodes Debezium's changes into typed columns, as exactly as Decoder reads JSON objects: the columns of the schema,
+ * then OP, CHANGED_AT and POSITION, then what Decoder adds. Called by formats/json.py.
  */
 public final class Changes implements Serializable {
     static final String OP = "_op", CHANGED_AT = "_changed_at", POSITION = "_position";
     private static final int MORE = 7;
-    private static final int MOST_SCHEMAS = 100; // a topic has one at a time; a table of many topics some more
+    private static final int MOST_SCHEMAS = 100; // a topic has one at a time, a table of many topics a few more
 
     private final String ddl;
     private final String zone;
@@ -49,16 +49,16 @@ public final class Changes implements Serializable {
         this.before = before;
     }
 
-    /** `times`, `decimals`, `before`: as the user wrote them, or nothing. */
+    /** `times`, `decimals`, `before`: as the user wrote them, or empty. */
     public static Column column(Column value, Column key, String ddl, String zone, boolean rescue, String times,
             String decimals, String before) {
         Changes changes = new Changes(ddl, zone, rescue, times, decimals, before);
-        changes.schema(); // a type or a zone that cannot be is no matter of a record
+        changes.schema(); // an invalid type or time zone is not the fault of a record
         StructType columns = StructType.fromDDL(ddl).asNullable()
                 .add(OP, DataTypes.StringType).add(CHANGED_AT, DataTypes.TimestampType)
                 .add(POSITION, DataTypes.StringType);
-        for (String more : List.of(Decoder.RESCUED, Decoder.UNKNOWN, Decoder.REASON, Decoder.DETAIL)) {
-            columns = columns.add(more, DataTypes.StringType);
+        for (String name : List.of(Decoder.RESCUED, Decoder.UNKNOWN, Decoder.REASON, Decoder.DETAIL)) {
+            columns = columns.add(name, DataTypes.StringType);
         }
         Expression self = Literal.fromObject(changes, new ObjectType(Changes.class));
         var arguments = CollectionConverters.asScala(
@@ -68,7 +68,7 @@ public final class Changes implements Serializable {
         return ExpressionUtils.column(new Invoke(self, "decode", columns, arguments, types, false, false, true));
     }
 
-    /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
+    /** Never null, and never throws: whatever is wrong with a record is the reason why it is rejected. */
     public InternalRow decode(UTF8String value, UTF8String key) {
         int width = width();
         Object[] row = new Object[width + MORE];
@@ -100,7 +100,7 @@ public final class Changes implements Serializable {
         }
     }
 
-    /** Reads of a row: all of it, and what is known of a deleted one. */
+    /** Readers of a row: of a whole one, and of what is known of a deleted one. */
     record Readers(Values.Fields whole, Values.Fields known) {}
 
     private record Schema(
@@ -108,14 +108,14 @@ public final class Changes implements Serializable {
             Map<ByteBuffer, Values.Fields> keys) {}
 
     private Schema schema() {
-        Schema found = schema;
-        if (found == null) {
+        Schema current = schema;
+        if (current == null) {
             StructType struct = StructType.fromDDL(ddl);
             Encoded encoded = new Encoded(DateTimeUtils.getZoneId(zone), times, decimals);
             Readers plain = new Readers(encoded.fields(struct, null, true), encoded.fields(struct, null, false));
-            found = schema = new Schema(struct, encoded, plain, new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
+            current = schema = new Schema(struct, encoded, plain, new ConcurrentHashMap<>(), new ConcurrentHashMap<>());
         }
-        return found;
+        return current;
     }
 
     int width() {
@@ -126,25 +126,25 @@ public final class Changes implements Serializable {
         return schema().plain;
     }
 
-    /** By the schema part of a record, which most records share with the one before. */
+    /** The readers for the schema part of a record, which most records share with the one before. */
     Readers readers(ByteBuffer part) throws IOException {
-        Schema known = schema();
-        Readers found = known.seen.get(part);
-        if (found == null) {
+        Schema current = schema();
+        Readers readers = current.seen.get(part);
+        if (readers == null) {
             Meaning meaning = meaning(part);
-            Readers made = new Readers(
-                    known.encoded.fields(known.struct, Meaning.of(meaning, "after"), true),
-                    known.encoded.fields(known.struct, Meaning.of(meaning, "before"), false));
-            found = remember(known.seen, part, made);
+            Readers created = new Readers(
+                    current.encoded.fields(current.struct, Meaning.of(meaning, "after"), true),
+                    current.encoded.fields(current.struct, Meaning.of(meaning, "before"), false));
+            readers = remember(current.seen, part, created);
         }
-        return found;
+        return readers;
     }
 
     Values.Fields keys(ByteBuffer part) throws IOException {
-        Schema known = schema();
-        Values.Fields found = known.keys.get(part);
-        return found != null ? found
-                : remember(known.keys, part, known.encoded.fields(known.struct, meaning(part), false));
+        Schema current = schema();
+        Values.Fields fields = current.keys.get(part);
+        return fields != null ? fields
+                : remember(current.keys, part, current.encoded.fields(current.struct, meaning(part), false));
     }
 
     private static Meaning meaning(ByteBuffer part) throws IOException {
@@ -155,19 +155,19 @@ public final class Changes implements Serializable {
         return meaning;
     }
 
-    private static <T> T remember(Map<ByteBuffer, T> into, ByteBuffer part, T made) {
-        if (into.size() >= MOST_SCHEMAS) {
-            into.clear();
+    private static <T> T remember(Map<ByteBuffer, T> cache, ByteBuffer part, T value) {
+        if (cache.size() >= MOST_SCHEMAS) {
+            cache.clear();
         }
-        into.put(ByteBuffer.wrap(bytes(part)), made);
-        return made;
+        cache.put(ByteBuffer.wrap(bytes(part)), value);
+        return value;
     }
 
     private static byte[] bytes(ByteBuffer part) {
         return Arrays.copyOfRange(part.array(), part.position(), part.limit());
     }
 
-    /** Whether this connector's `before` is the row as it was, and not its key with zeros beside it. */
+    /** Whether this connector's `before` is the whole row as it was, and not its key with zeros for the rest. */
     boolean trusts(String connector) {
         return before.isEmpty() ? !connector.equals("postgresql") : before.equals("full");
     }

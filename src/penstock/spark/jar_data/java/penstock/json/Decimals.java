@@ -5,7 +5,7 @@ import java.math.BigInteger;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
 
-/** Decimals, never rounded. */
+/** Reads decimals, and never rounds them; chosen by Texts. */
 final class Decimals implements Texts {
     private static final int DIGITS_OF_A_LONG = 18;
     private static final long[] TENS = new long[DIGITS_OF_A_LONG + 1];
@@ -50,28 +50,28 @@ final class Decimals implements Texts {
         return made(number.allDigits().multiply(BigInteger.TEN.pow((int) shift)));
     }
 
-    /** Of digits with a point, as nearly all are written; null if it takes more than that. */
+    /** Reads digits with a point, as nearly all are written; null if it takes more than that. */
     private Decimal plain(char[] text, int from, int length) {
         if (length <= 0 || length > DIGITS_OF_A_LONG || precision > DIGITS_OF_A_LONG) {
             return null;
         }
         boolean negative = text[from] == '-';
         long value = 0;
-        int digits = 0, behind = -1;
+        int digits = 0, fractionDigits = -1;
         for (int i = from + (negative ? 1 : 0); i < from + length; i++) {
-            char one = text[i];
-            if (one == '.' && behind < 0 && digits > 0) {
-                behind = 0;
-            } else if (one >= '0' && one <= '9') {
-                value = value * 10 + (one - '0');
+            char letter = text[i];
+            if (letter == '.' && fractionDigits < 0 && digits > 0) {
+                fractionDigits = 0;
+            } else if (letter >= '0' && letter <= '9') {
+                value = value * 10 + (letter - '0');
                 digits++;
-                behind = behind < 0 ? behind : behind + 1;
+                fractionDigits = fractionDigits < 0 ? fractionDigits : fractionDigits + 1;
             } else {
                 return null;
             }
         }
-        int missing = scale - Math.max(behind, 0);
-        if (digits == 0 || behind == 0 || missing < 0 || value >= TENS[precision - missing]) {
+        int missing = scale - Math.max(fractionDigits, 0);
+        if (digits == 0 || fractionDigits == 0 || missing < 0 || value >= TENS[precision - missing]) {
             return null;
         }
         value *= TENS[missing];
@@ -86,8 +86,8 @@ final class Decimals implements Texts {
         return Decimal.apply(new BigDecimal(unscaled, scale), precision, scale);
     }
 
-    /** Of a whole number in two's complement, of which `of` digits are behind the point. UNFIT if it does not fit. */
-    Object unscaled(byte[] bytes, int of) {
+    /** The decimal of a whole number in two's complement with `decimals` of its digits behind the point, or UNFIT. */
+    Object unscaled(byte[] bytes, int decimals) {
         if (bytes.length > LONGEST_UNSCALED) {
             return UNFIT;
         }
@@ -95,8 +95,8 @@ final class Decimals implements Texts {
         if (value.signum() == 0) {
             return zero();
         }
-        long shift = (long) scale - of;
-        if (shift > precision || -shift > 3L * LONGEST_UNSCALED) { // that many digits it does not have
+        long shift = (long) scale - decimals;
+        if (shift > precision || -shift > 3L * LONGEST_UNSCALED) { // it does not have that many digits
             return UNFIT;
         }
         if (shift < 0) {

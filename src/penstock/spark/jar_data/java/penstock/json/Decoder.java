@@ -26,9 +26,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * A JSON object as typed columns, by one parse, exactly: a value that does not fit its type is a fault of the record,
- * with a reason, and never another value. Spark's own parser rounds, wraps around, takes the last of two equal fields,
- * and says nothing of what stands behind the object.
+ * Decodes a JSON object into typed columns in one parse, exactly: a value that does not fit its type is a fault of the
+ * record, with a reason, and never becomes another value. Spark's own parser rounds, wraps around, takes the last of
+ * two equal fields, and ignores what follows the object. Called by formats/json.py.
  *
  * The columns of the schema are followed by RESCUED, the fields of the object that the schema does not name, as JSON;
  * UNKNOWN, the first such field, at any depth; and REASON and DETAIL, of a record that has a fault.
@@ -39,7 +39,7 @@ public final class Decoder implements Serializable {
     private static final int LONGEST_MESSAGE = 200;
     static final JsonFactory JSON = JsonFactory.builder()
             .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
-            .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may end a stream
+            .disable(JsonFactory.Feature.FAIL_ON_SYMBOL_HASH_OVERFLOW) // no record may stop a stream
             .streamReadConstraints(StreamReadConstraints.builder().maxNestingDepth(DEEPEST)
                     .maxStringLength(Integer.MAX_VALUE).maxNumberLength(Integer.MAX_VALUE)
                     .maxNameLength(Integer.MAX_VALUE).build())
@@ -61,16 +61,16 @@ public final class Decoder implements Serializable {
     }
 
     /**
-     * `expected` are fields that are not of the schema and yet not unknown. `deep` rescues those of objects within the
-     * object too, by their paths.
+     * `expected` are fields that the schema does not name and that are not reported as unknown. `deep` rescues the
+     * fields of nested objects too, by their paths.
      */
     public static Column column(
             Column text, String ddl, String zone, boolean rescue, boolean deep, List<String> expected) {
         Decoder decoder = new Decoder(ddl, zone, rescue, deep, Set.copyOf(expected));
-        decoder.fields(); // a type or a zone that cannot be is no matter of a record
+        decoder.fields(); // an invalid type or time zone is not the fault of a record
         StructType columns = (StructType) Values.withoutNotes(StructType.fromDDL(ddl).asNullable());
-        for (String more : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
-            columns = columns.add(more, DataTypes.StringType);
+        for (String name : List.of(RESCUED, UNKNOWN, REASON, DETAIL)) {
+            columns = columns.add(name, DataTypes.StringType);
         }
         Expression self = Literal.fromObject(decoder, new ObjectType(Decoder.class));
         var arguments = CollectionConverters.asScala(List.of(ExpressionUtils.expression(text))).toSeq();
@@ -79,17 +79,17 @@ public final class Decoder implements Serializable {
     }
 
     private Values.Fields fields() {
-        Values.Fields found = fields;
-        if (found == null) {
-            found = fields = new Values.Fields(StructType.fromDDL(ddl), DateTimeUtils.getZoneId(zone));
+        Values.Fields current = fields;
+        if (current == null) {
+            current = fields = new Values.Fields(StructType.fromDDL(ddl), DateTimeUtils.getZoneId(zone));
         }
-        return found;
+        return current;
     }
 
-    /** Never null, and never an exception: whatever is wrong with a record is the reason why it is rejected. */
+    /** Never null, and never throws: whatever is wrong with a record is the reason why it is rejected. */
     public InternalRow decode(UTF8String text) {
-        Values.Fields known = fields();
-        int width = known.width();
+        Values.Fields reader = fields();
+        int width = reader.width();
         Object[] row = new Object[width + 4];
         if (text == null) {
             return faulty(row, new Fault("no_value", "there is no text"));
@@ -102,7 +102,7 @@ public final class Decoder implements Serializable {
         try (JsonParser parser = JSON.createParser(bytes)) {
             record = new Record(parser, bytes, rescue, expected, "", deep);
             record.openObject();
-            known.read(record, row, true);
+            reader.read(record, row, true);
             record.refuseMore("object");
             row[width] = record.rescued();
             row[width + 1] = UTF8String.fromString(record.unknown());
@@ -120,18 +120,18 @@ public final class Decoder implements Serializable {
         if (error instanceof StreamConstraintsException) {
             return new Fault("malformed_json", "nested deeper than " + DEEPEST + " levels: " + Shown.of(bytes));
         }
-        if (error instanceof JsonProcessingException where) {
-            long place = where.getLocation() == null ? 0 : where.getLocation().getByteOffset();
-            return new Fault("malformed_json", "not JSON, at byte " + Math.max(place, 0) + ": " + Shown.of(bytes));
+        if (error instanceof JsonProcessingException syntaxError) {
+            long offset = syntaxError.getLocation() == null ? 0 : syntaxError.getLocation().getByteOffset();
+            return new Fault("malformed_json", "not JSON, at byte " + Math.max(offset, 0) + ": " + Shown.of(bytes));
         }
         return new Fault("malformed_json", "not JSON: " + Shown.of(bytes));
     }
 
-    /** What nobody thought of. It must not stop the table: the next start would meet the same record. */
-    static Fault failed(Throwable error, String place) {
+    /** An unforeseen error. It must not stop the table: the next start would meet the same record. */
+    static Fault failed(Throwable error, String path) {
         String message = error.getMessage() == null ? "" : ": " + Shown.of(error.getMessage(), LONGEST_MESSAGE);
-        String where = place.isEmpty() ? "" : place + ": ";
-        return new Fault("decode_failed", where + "cannot be decoded: " + error.getClass().getSimpleName() + message);
+        String prefix = path.isEmpty() ? "" : path + ": ";
+        return new Fault("decode_failed", prefix + "cannot be decoded: " + error.getClass().getSimpleName() + message);
     }
 
     static InternalRow faulty(Object[] row, Fault fault) {

@@ -17,7 +17,10 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** The elements of a list in JSON, each as it is written: no number loses a digit, and none of them is looked into. */
+/**
+ * The elements of a JSON list, each as it is written: no number loses a digit, and no element is decoded. Called by
+ * sources/files/lines.py.
+ */
 public final class Elements {
     private Elements() {}
 
@@ -42,16 +45,16 @@ public final class Elements {
             Record record = new Record(parser, bytes, false, Set.of());
             record.refuseOtherEncodings();
             parser.nextToken();
-            List<Object> found = new ArrayList<>();
+            List<Object> elements = new ArrayList<>();
             while (parser.nextToken() != JsonToken.END_ARRAY) {
                 int start = record.start();
                 parser.skipChildren();
                 parser.finishToken();
                 int end = (int) parser.currentLocation().getByteOffset();
-                found.add(UTF8String.fromBytes(bytes, start, end - start));
+                elements.add(UTF8String.fromBytes(bytes, start, end - start));
             }
             record.refuseMore("list");
-            return new GenericArrayData(found.toArray());
+            return new GenericArrayData(elements.toArray());
         } catch (IOException | RuntimeException notAList) {
             return null;
         }

@@ -19,8 +19,8 @@ import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Values as Debezium writes them into JSON. What one means is said by the schema part of its record; without one, by
- * what the user wrote. A value of which neither says what it means is a fault.
+ * Readers for values as Debezium writes them into JSON, for Changes. The schema part of a record says what its values
+ * mean; without one, the user's settings do. A value that neither explains is a fault.
  */
 final class Encoded {
     static final String PLACEHOLDER = "__debezium_unavailable_value";
@@ -29,7 +29,7 @@ final class Encoded {
             PLACEHOLDER,
             Base64.getEncoder().encodeToString(PLACEHOLDER_BYTES),
             UUID.nameUUIDFromBytes(PLACEHOLDER_BYTES).toString());
-    // milliseconds until 2286, microseconds until April of 1970
+    // as milliseconds up to 2286, as microseconds up to April of 1970
     private static final long DOUBTFUL = 10_000_000_000_000L;
     private static final long DAY = 86_400_000_000L;
     private static final String DECIMAL = "org.apache.kafka.connect.data.Decimal";
@@ -41,14 +41,14 @@ final class Encoded {
     private final String times;
     private final String decimals;
 
-    /** `times` is millis, micros, nanos or nothing; `decimals` is string, unscaled or nothing. */
+    /** `times` is millis, micros, nanos or empty; `decimals` is string, unscaled or empty. */
     Encoded(ZoneId zone, String times, String decimals) {
         this.zone = zone;
         this.times = times;
         this.decimals = decimals;
     }
 
-    /** `meaning` is that of the object, or null. A lenient reader takes a value that was not sent for no value. */
+    /** `meaning` is that of the object, or null. Unless `strict`, a value that was not sent is read as NULL. */
     Values.Fields fields(StructType struct, Meaning meaning, boolean strict) {
         return new Values.Fields(struct, (name, type) -> of(type, Meaning.of(meaning, name), strict), strict);
     }
@@ -79,21 +79,21 @@ final class Encoded {
                 + "ALTER TABLE … REPLICA IDENTITY FULL in the database", start);
     }
 
-    /** The place of an array that was not sent is taken by the bytes of the words for it. */
+    /** Instead of an array that was not sent, Debezium sends the bytes of the placeholder. */
     private static Values array(ArrayType type, Values values) {
-        boolean numbers = type.elementType() instanceof IntegralType || type.elementType() instanceof DateType;
-        return !numbers ? values : record -> {
+        boolean isNumeric = type.elementType() instanceof IntegralType || type.elementType() instanceof DateType;
+        return !isNumeric ? values : record -> {
             int start = record.start();
-            Object found = values.read(record);
-            return found instanceof ArrayData data && isPlaceholder(data) ? unavailable(record, start) : found;
+            Object value = values.read(record);
+            return value instanceof ArrayData data && isPlaceholder(data) ? unavailable(record, start) : value;
         };
     }
 
     private static boolean isPlaceholder(ArrayData data) {
-        Object[] found = data.array();
-        boolean same = found.length == PLACEHOLDER_BYTES.length;
-        for (int i = 0; same && i < found.length; i++) {
-            same = found[i] instanceof Number number && number.longValue() == PLACEHOLDER_BYTES[i];
+        Object[] elements = data.array();
+        boolean same = elements.length == PLACEHOLDER_BYTES.length;
+        for (int i = 0; same && i < elements.length; i++) {
+            same = elements[i] instanceof Number number && number.longValue() == PLACEHOLDER_BYTES[i];
         }
         return same;
     }
@@ -103,17 +103,17 @@ final class Encoded {
             return decimal(decimal, meaning);
         }
         Values plain = Scalars.of(type, zone);
-        String written = meaning == null ? "" : meaning.type;
+        String connectType = meaning == null ? "" : meaning.type;
         return switch (type.typeName()) {
             case "timestamp", "timestamp_ntz" -> time(type, meaning, plain);
             case "date" -> date(type, meaning, plain);
             case "float" -> number(plain, Float.NaN, Float.POSITIVE_INFINITY, Float.NEGATIVE_INFINITY);
             case "double" -> number(plain, Double.NaN, Double.POSITIVE_INFINITY, Double.NEGATIVE_INFINITY);
-            case "string" -> record -> isText(record) && !written.equals("bytes") ? plain.read(record)
+            case "string" -> record -> isText(record) && !connectType.equals("bytes") ? plain.read(record)
                     : record.wrong(type);
             case "binary" -> {
-                boolean bytes = meaning == null || written.equals("bytes") && !meaning.name.equals(DECIMAL);
-                yield record -> bytes ? plain.read(record) : record.wrong(type);
+                boolean isBytes = meaning == null || connectType.equals("bytes") && !meaning.name.equals(DECIMAL);
+                yield record -> isBytes ? plain.read(record) : record.wrong(type);
             }
             default -> plain;
         };
@@ -123,7 +123,7 @@ final class Encoded {
         return record.parser.currentToken() == JsonToken.VALUE_STRING;
     }
 
-    /** JSON has no word for these numbers, so Connect writes them as text. */
+    /** JSON cannot express these numbers, so Connect writes them as text. */
     private static Values number(Values plain, Object nan, Object most, Object least) {
         return record -> isText(record) ? switch (record.parser.getText()) {
             case "NaN" -> nan;
@@ -168,13 +168,13 @@ final class Encoded {
         return Scalars.settled(record, type, bytes == null ? Texts.WRONG : rule.unscaled(bytes, scale));
     }
 
-    /** {"scale": 2, "value": "bytes"}: of a column that says nothing of its scale. */
+    /** {"scale": 2, "value": "bytes"}: from a column that declares no scale. */
     private static Object variable(Record record, DecimalType type, Decimals rule) throws IOException {
         JsonParser parser = record.parser;
         int start = record.start();
         Integer scale = null;
         byte[] bytes = null;
-        boolean others = false;
+        boolean hasOtherFields = false;
         for (String name; (name = parser.nextFieldName()) != null; ) {
             JsonToken token = parser.nextToken();
             if (name.equals("scale") && scale == null && token == JsonToken.VALUE_NUMBER_INT) {
@@ -182,23 +182,23 @@ final class Encoded {
             } else if (name.equals("value") && bytes == null && token == JsonToken.VALUE_STRING) {
                 bytes = bytes(parser);
             } else {
-                others = true;
+                hasOtherFields = true;
                 record.skip();
             }
         }
-        if (scale == null || bytes == null || others) {
+        if (scale == null || bytes == null || hasOtherFields) {
             return record.refuse("wrong_type", " is not of type DECIMAL", start);
         }
         Object exact = rule.unscaled(bytes, scale);
         return exact == Texts.UNFIT ? record.refuse("out_of_range", " does not fit " + type.sql(), start) : exact;
     }
 
-    /** Null if it is not base64, or nothing. */
+    /** Null if it is empty or not base64. */
     private static byte[] bytes(JsonParser parser) throws IOException {
         char[] text = parser.getTextCharacters();
         int from = parser.getTextOffset();
-        return Bytes.read(text, from, from + parser.getTextLength()) instanceof byte[] found && found.length > 0
-                ? found
+        return Bytes.read(text, from, from + parser.getTextLength()) instanceof byte[] decoded && decoded.length > 0
+                ? decoded
                 : null;
     }
 
@@ -232,48 +232,48 @@ final class Encoded {
         };
     }
 
-    /** A whole number that a long holds, or something else. */
+    /** The current whole number as a Long; something else if a long cannot hold it. */
     private static Object number(Record record) throws IOException {
         char[] text = record.parser.getTextCharacters();
         int from = record.parser.getTextOffset();
         return WHOLE.read(text, from, from + record.parser.getTextLength());
     }
 
-    /** 2024-02-29T10:00:00Z of a time without a zone, as Debezium writes it where it writes times as text. */
+    /** Takes 2024-02-29T10:00:00Z as a time without a zone: Debezium's form where it writes times as text. */
     private static Object isoTime(Record record, DataType type, Texts rule) throws IOException {
         char[] text = record.parser.getTextCharacters();
         int from = record.parser.getTextOffset(), to = from + record.parser.getTextLength();
         return Scalars.settled(record, type, rule.read(text, from, to > from && text[to - 1] == 'Z' ? to - 1 : to));
     }
 
-    /** Null if a value of this kind is no moment. */
+    /** Null if a value of this kind is not a point in time. */
     private String unit(String name) {
         return switch (name) {
             case "io.debezium.time.Timestamp", "org.apache.kafka.connect.data.Timestamp" -> "millis";
             case "io.debezium.time.MicroTimestamp" -> "micros";
             case "io.debezium.time.NanoTimestamp" -> "nanos";
-            case "" -> times.isEmpty() ? null : times; // a number in the database too: the user says what it counts
+            case "" -> times.isEmpty() ? null : times; // a number in the database too: the user says its unit
             default -> null;
         };
     }
 
     private static Values date(DataType type, Meaning meaning, Values text) {
-        boolean days = meaning == null || DATES.contains(meaning.name);
+        boolean countsDays = meaning == null || DATES.contains(meaning.name);
         return record -> {
             JsonToken token = record.parser.currentToken();
             if (token == JsonToken.VALUE_STRING && record.parser.getTextLength() == 11) {
                 return isoDate(record, type);
             }
-            if (token != JsonToken.VALUE_NUMBER_INT || !days) {
+            if (token != JsonToken.VALUE_NUMBER_INT || !countsDays) {
                 return token == JsonToken.VALUE_NUMBER_INT ? record.wrong(type) : text.read(record);
             }
-            boolean fits = number(record) instanceof Long found && Times.FIRST / DAY <= found
-                    && found <= Times.LAST / DAY;
+            boolean fits = number(record) instanceof Long day && Times.FIRST / DAY <= day
+                    && day <= Times.LAST / DAY;
             return fits ? (Object) record.parser.getIntValue() : record.unfit(type);
         };
     }
 
-    /** 2024-02-29Z, as Debezium writes it where it writes times as text. */
+    /** Takes 2024-02-29Z: Debezium's form where it writes times as text. */
     private static Object isoDate(Record record, DataType type) throws IOException {
         char[] text = record.parser.getTextCharacters();
         int from = record.parser.getTextOffset();

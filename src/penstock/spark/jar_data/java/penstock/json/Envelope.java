@@ -12,7 +12,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** One change as Debezium writes it: with or without the schema that Connect puts beside it. */
+/** Reads one change as Debezium writes it, with or without the schema that Connect adds to it, for Changes. */
 final class Envelope {
     private static final Set<String> CHANGES = Set.of("c", "r", "u");
 
@@ -32,7 +32,7 @@ final class Envelope {
         readers = changes.plain();
     }
 
-    /** Of what the columns were read: it knows their fault, and the fields that the schema does not name. */
+    /** What the columns were read from: it has their fault, and the fields that the schema does not name. */
     Record record() {
         return record;
     }
@@ -47,7 +47,7 @@ final class Envelope {
             record.openObject();
             byte[] payload = fields(row, true);
             record.refuseMore("object");
-            if (payload != null) { // it stood before its schema
+            if (payload != null) { // it came before its schema
                 readPayload(payload, row);
             }
         }
@@ -61,7 +61,7 @@ final class Envelope {
         }
     }
 
-    /** The parser stands at the start of an object. Gives the payload if that has to wait for its schema. */
+    /** Reads the object at whose start the parser is. Returns the payload if that has to wait for its schema. */
     private byte[] fields(Object[] row, boolean top) throws IOException {
         Set<String> names = new HashSet<>();
         byte[] waiting = null;
@@ -135,9 +135,9 @@ final class Envelope {
         }
     }
 
-    private void keep(Map<String, String> into, String name, JsonToken token) throws IOException {
+    private void keep(Map<String, String> texts, String name, JsonToken token) throws IOException {
         if (token.isScalarValue() && token != JsonToken.VALUE_NULL) {
-            into.put(name, record.parser.getText());
+            texts.put(name, record.parser.getText());
         }
     }
 
@@ -149,7 +149,7 @@ final class Envelope {
         return ByteBuffer.wrap(record.bytes, start, end - start);
     }
 
-    /** The columns of the change in `row`, whatever the parse left there. A Fault says why there are none. */
+    /** Completes the columns of the change in `row`, whatever the parse left there. A Fault says why it cannot. */
     void settle(Object[] row, byte[] key) throws IOException {
         if (op == null) {
             throw new Fault(
@@ -177,8 +177,9 @@ final class Envelope {
     }
 
     /**
-     * PostgreSQL sends the key of a deleted row, and Debezium fills what else may not be null with zeros and empty
-     * texts: only what the key of the record names is known, unless the user says that the table sends whole rows.
+     * PostgreSQL sends only the key of a deleted row, and Debezium fills its other NOT NULL columns with zeros and
+     * empty texts. So only the columns in the record's key are known, unless the user says that the table sends whole
+     * rows.
      */
     private void readDeleted(Object[] row, byte[] key) throws IOException {
         if (before != null && changes.trusts(source.getOrDefault("connector", ""))) {
@@ -201,10 +202,10 @@ final class Envelope {
                                 : ", and before is only whole with REPLICA IDENTITY FULL (then write before: full)"));
     }
 
-    private void readPart(byte[] part, String under, Values.Fields fields, Object[] row, boolean kept)
+    private void readPart(byte[] part, String under, Values.Fields fields, Object[] row, boolean rescueOthers)
             throws IOException {
         try (JsonParser parser = Decoder.JSON.createParser(part)) {
-            record = new Record(parser, part, kept, Set.of(), under);
+            record = new Record(parser, part, rescueOthers, Set.of(), under);
             record.openObject();
             fields.read(record, row, true);
         }
@@ -215,8 +216,8 @@ final class Envelope {
 
     private void readKey(byte[] key, Object[] row) throws IOException {
         try (JsonParser parser = Decoder.JSON.createParser(key)) {
-            Record whole = new Record(parser, key, false, Set.of(), "key.");
-            if (whole.isOtherEncoding() || parser.nextToken() != JsonToken.START_OBJECT) {
+            Record keyRecord = new Record(parser, key, false, Set.of(), "key.");
+            if (keyRecord.isOtherEncoding() || parser.nextToken() != JsonToken.START_OBJECT) {
                 return;
             }
             byte[] payload = key;
@@ -224,11 +225,11 @@ final class Envelope {
             for (String name; (name = parser.nextFieldName()) != null; ) {
                 JsonToken token = parser.nextToken();
                 if (name.equals("schema") && token == JsonToken.START_OBJECT) {
-                    fields = changes.keys(schema(whole));
+                    fields = changes.keys(schema(keyRecord));
                 } else if (name.equals("payload") && token == JsonToken.START_OBJECT) {
-                    payload = whole.slice();
+                    payload = keyRecord.slice();
                 } else {
-                    whole.skip();
+                    keyRecord.skip();
                 }
             }
             readPart(payload, "key.", fields, row, false);
@@ -246,14 +247,14 @@ final class Envelope {
         return false;
     }
 
-    /** Microseconds. */
+    /** When the change was made, in microseconds. */
     long changedAt() {
-        for (Map<String, String> found : List.of(source, times)) {
-            long micros = whole(found.get("ts_us"));
+        for (Map<String, String> fields : List.of(source, times)) {
+            long micros = whole(fields.get("ts_us"));
             if (micros != 0 && Times.FIRST <= micros && micros <= Times.LAST) {
                 return micros;
             }
-            long millis = whole(found.get("ts_ms"));
+            long millis = whole(fields.get("ts_ms"));
             if (millis != 0 && Times.FIRST / 1000 <= millis && millis <= Times.LAST / 1000) {
                 return millis * 1000;
             }
@@ -264,7 +265,7 @@ final class Envelope {
     private static long whole(String text) {
         try {
             return text == null ? 0 : Long.parseLong(text);
-        } catch (NumberFormatException other) {
+        } catch (NumberFormatException notANumber) {
             return 0;
         }
     }

@@ -1,6 +1,6 @@
 package penstock.json;
 
-/** What is wrong with a record. */
+/** What is wrong with a record: the reason for which Decoder and Changes reject it. */
 final class Fault extends RuntimeException {
     private static final int LONGEST_DETAIL = 500; // the name of a field can be as long as its record
 

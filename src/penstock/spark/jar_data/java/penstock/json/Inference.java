@@ -29,17 +29,18 @@ import org.apache.spark.sql.types.MetadataBuilder;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * What is known of the values at one place of many JSON objects, and the type that holds them all without loss. Two
- * sets of records, however they are divided, give the same: nothing depends on their order.
+ * What is known of the values of one field in many JSON objects, and the type that holds them all without loss; called
+ * by sources/files/lines.py. The result depends neither on the order of the records nor on how they are divided.
  *
- * Values of different kinds, an object and a number say, have no common type but their text: such a field is a STRING
- * with the mark TEXT, which says the kinds. So are numbers that neither a DOUBLE nor a DECIMAL holds, and objects and
- * lists at the deepest level that a column may have. A list whose elements are such is such a field as a whole.
+ * Values of different kinds, such as an object and a number, have no common type but their text: such a field is a
+ * STRING with the mark TEXT, which names the kinds. So are numbers that neither a DOUBLE nor a DECIMAL holds, and
+ * objects and lists below the deepest level that a column may have. A list with such elements is such a field as a
+ * whole.
  */
 public final class Inference implements Serializable {
-    /** In the metadata of a field: it takes any value, as its JSON text. */
+    /** A key in the metadata of a field: the field takes any value, as its JSON text. */
     public static final String TEXT = "json_text";
-    private static final int MOST_FIELDS = 10_000; // of one object: more of them are no columns
+    private static final int MOST_FIELDS = 10_000; // of one object: any more get no columns
     /** Levels of objects and lists within a record: Spark, Delta and Python walk through types by recursion. */
     private static final int DEEPEST = 30;
     private static final int MOST_DIGITS = 38;
@@ -54,47 +55,47 @@ public final class Inference implements Serializable {
     private Inference element;
     private long records;
 
-    /** Of the first column, which is text. Records that are not one whole object are left out. */
+    /** Reads the first column, which is text. Records that are not one whole object are left out. */
     public static Inference of(Dataset<Row> texts) {
         MapPartitionsFunction<Row, byte[]> part = rows -> List.of(written(of(rows))).iterator();
-        Inference whole = new Inference();
-        for (byte[] one : (byte[][]) texts.mapPartitions(part, Encoders.BINARY()).collect()) {
-            whole.merge(read(one));
+        Inference merged = new Inference();
+        for (byte[] partial : (byte[][]) texts.mapPartitions(part, Encoders.BINARY()).collect()) {
+            merged.merge(read(partial));
         }
-        return whole;
+        return merged;
     }
 
     private static Inference of(Iterator<Row> rows) {
-        Inference all = new Inference();
+        Inference merged = new Inference();
         while (rows.hasNext()) {
             Row row = rows.next();
             if (!row.isNullAt(0)) {
-                all.add(row.getString(0).getBytes(java.nio.charset.StandardCharsets.UTF_8));
+                merged.add(row.getString(0).getBytes(java.nio.charset.StandardCharsets.UTF_8));
             }
         }
-        return all;
+        return merged;
     }
 
     private void add(byte[] bytes) {
         try (JsonParser parser = Decoder.JSON.createParser(bytes)) {
             Record record = new Record(parser, bytes, false, Set.of());
             record.openObject();
-            Inference one = new Inference();
-            one.read(record, 0);
+            Inference inferred = new Inference();
+            inferred.read(record, 0);
             record.refuseMore("object");
-            merge(one);
+            merge(inferred);
             records++;
         } catch (IOException | RuntimeException | StackOverflowError rejected) {
-            // it will be rejected with its reason when it is decoded
+            // the decoder will reject it, with the reason
         }
     }
 
-    /** How many records were looked at. */
+    /** How many records the fields come from. */
     public long records() {
         return records;
     }
 
-    /** The fields of the objects, by their names, as Spark writes a schema in JSON. A field without a value is void. */
+    /** The fields in the order of their names, in Spark's JSON form of a schema. A field without a value is void. */
     public String schema() {
         return struct().json();
     }
@@ -135,7 +136,7 @@ public final class Inference implements Serializable {
             if (Record.hasHalves(name)) {
                 record.skip();
             } else {
-                fields.computeIfAbsent(name, missing -> new Inference()).read(record, depth + 1);
+                fields.computeIfAbsent(name, key -> new Inference()).read(record, depth + 1);
             }
         }
         bound();
@@ -183,7 +184,7 @@ public final class Inference implements Serializable {
         scale = Math.max(scale, other.scale);
         records += other.records;
         for (Map.Entry<String, Inference> field : other.fields.entrySet()) {
-            fields.computeIfAbsent(field.getKey(), missing -> new Inference()).merge(field.getValue());
+            fields.computeIfAbsent(field.getKey(), key -> new Inference()).merge(field.getValue());
         }
         bound();
         if (other.element != null) {
@@ -192,7 +193,7 @@ public final class Inference implements Serializable {
         }
     }
 
-    /** The names that come first stay, whatever order they came in. */
+    /** Keeps the names that sort first, whatever order they came in. */
     private void bound() {
         while (fields.size() > MOST_FIELDS) {
             fields.pollLastEntry();
@@ -220,17 +221,17 @@ public final class Inference implements Serializable {
     }
 
     private StructType struct() {
-        StructType made = new StructType();
+        StructType struct = new StructType();
         for (Map.Entry<String, Inference> field : fields.entrySet()) {
             DataType type = field.getValue().type();
             Metadata mark = type != null ? Metadata.empty()
                     : new MetadataBuilder().putString(TEXT, String.join(", ", field.getValue().mixed())).build();
-            made = made.add(field.getKey(), type == null ? DataTypes.StringType : type, true, mark);
+            struct = struct.add(field.getKey(), type == null ? DataTypes.StringType : type, true, mark);
         }
-        return made;
+        return struct;
     }
 
-    /** Void if no value was seen, in it neither; null if only its text holds them all. */
+    /** Void if there was no value, nested ones included; null if only JSON text holds all of them. */
     private DataType type() {
         if (kinds().size() != 1) {
             return kinds().isEmpty() ? DataTypes.NullType : null;
@@ -239,17 +240,19 @@ public final class Inference implements Serializable {
             return null;
         }
         if (object) {
-            StructType made = struct();
-            for (var field : made.fields()) {
+            StructType struct = struct();
+            for (var field : struct.fields()) {
                 if (!field.dataType().equals(DataTypes.NullType)) {
-                    return made;
+                    return struct;
                 }
             }
             return DataTypes.NullType;
         }
         if (list) {
-            DataType of = element == null ? DataTypes.NullType : element.type();
-            return of == null || of.equals(DataTypes.NullType) ? of : new ArrayType(of, true);
+            DataType elementType = element == null ? DataTypes.NullType : element.type();
+            return elementType == null || elementType.equals(DataTypes.NullType)
+                    ? elementType
+                    : new ArrayType(elementType, true);
         }
         return text ? DataTypes.StringType : truth ? DataTypes.BooleanType : number();
     }
@@ -261,11 +264,11 @@ public final class Inference implements Serializable {
         if (fraction && !beyondDouble && !(whole && beyondExact)) {
             return DataTypes.DoubleType;
         }
-        int behind = Math.max(scale, 0);
-        return digits + behind <= MOST_DIGITS ? new DecimalType(MOST_DIGITS, behind) : null;
+        int fractionDigits = Math.max(scale, 0);
+        return digits + fractionDigits <= MOST_DIGITS ? new DecimalType(MOST_DIGITS, fractionDigits) : null;
     }
 
-    /** The kinds that were seen, for a person. */
+    /** The kinds of values, in words for the user. */
     private List<String> mixed() {
         List<String> kinds = kinds();
         if (kinds.size() > 1) {
@@ -281,10 +284,10 @@ public final class Inference implements Serializable {
         return list ? List.of("array of " + String.join(", ", element.mixed())) : List.of("number of any size");
     }
 
-    private static byte[] written(Inference one) throws IOException {
+    private static byte[] written(Inference inference) throws IOException {
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
         try (ObjectOutputStream out = new ObjectOutputStream(bytes)) {
-            out.writeObject(one);
+            out.writeObject(inference);
         }
         return bytes.toByteArray();
     }

@@ -18,9 +18,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * The values of a JSON object that hold no others, each as `path = value`, with the paths that rescued fields have:
- * what a record says is then the same whether a field has a column or not. Null, {} and [] say nothing. Equal numbers
- * are written the same.
+ * The scalar values of a JSON object, each as `path = value`, with the paths that rescued fields have: the contents of
+ * a record are then the same whether a field has a column or not. Null, {} and [] are left out. Equal numbers are
+ * written the same. Called by verify/recompute/contents.py.
  */
 public final class Leaves {
     private static final int LONGEST_NUMBER = 400;
@@ -36,33 +36,33 @@ public final class Leaves {
     }
 
     public static ArrayData of(UTF8String text) {
-        List<Object> found = new ArrayList<>();
+        List<Object> leaves = new ArrayList<>();
         try (JsonParser parser = Decoder.JSON.createParser(text.getBytes())) {
             parser.nextToken();
-            add(parser, "", found);
-            return new GenericArrayData(found.toArray());
+            add(parser, "", leaves);
+            return new GenericArrayData(leaves.toArray());
         } catch (IOException | RuntimeException | StackOverflowError notJson) {
             return null;
         }
     }
 
-    private static void add(JsonParser parser, String path, List<Object> found) throws IOException {
+    private static void add(JsonParser parser, String path, List<Object> leaves) throws IOException {
         switch (parser.currentToken()) {
             case VALUE_NULL -> {}
             case START_OBJECT -> {
                 for (String name; (name = parser.nextFieldName()) != null; ) {
                     parser.nextToken();
-                    add(parser, path.isEmpty() ? name : path + "." + name, found);
+                    add(parser, path.isEmpty() ? name : path + "." + name, leaves);
                 }
             }
             case START_ARRAY -> {
-                for (int place = 0; parser.nextToken() != JsonToken.END_ARRAY; place++) {
-                    add(parser, path + "[" + place + "]", found);
+                for (int index = 0; parser.nextToken() != JsonToken.END_ARRAY; index++) {
+                    add(parser, path + "[" + index + "]", leaves);
                 }
             }
-            case VALUE_STRING -> found.add(UTF8String.fromString(path + " = \"" + parser.getText() + "\""));
-            case VALUE_TRUE, VALUE_FALSE -> found.add(UTF8String.fromString(path + " = " + parser.getText()));
-            default -> found.add(UTF8String.fromString(path + " = " + plain(parser.getText())));
+            case VALUE_STRING -> leaves.add(UTF8String.fromString(path + " = \"" + parser.getText() + "\""));
+            case VALUE_TRUE, VALUE_FALSE -> leaves.add(UTF8String.fromString(path + " = " + parser.getText()));
+            default -> leaves.add(UTF8String.fromString(path + " = " + plain(parser.getText())));
         }
     }
 

@@ -5,11 +5,11 @@ import java.math.MathContext;
 import java.math.RoundingMode;
 import java.util.function.LongFunction;
 
-/** Whole numbers and binary fractions. */
+/** Reads whole numbers and binary fractions; chosen by Texts. */
 final class Numbers {
     private static final int DIGITS_OF_A_LONG = 18;
     private static final int MOST_DIGITS = 19; // of Long.MAX_VALUE
-    /** From here on a DOUBLE, or a FLOAT, has no longer every whole number. */
+    /** From here on a DOUBLE or a FLOAT cannot hold every whole number. */
     private static final double WHOLE_DOUBLES = 1L << 53;
     private static final float WHOLE_FLOATS = 1 << 24;
     private static final int DIGITS_OF_A_DOUBLE = 309; // of the largest
@@ -24,7 +24,7 @@ final class Numbers {
 
     private Numbers() {}
 
-    static Texts integers(long least, long most, LongFunction<Object> as) {
+    static Texts integers(long least, long most, LongFunction<Object> convert) {
         return (text, from, to) -> {
             int at = from < to && text[from] == '-' ? from + 1 : from;
             long value = 0;
@@ -34,25 +34,25 @@ final class Numbers {
                 }
                 if (at == to) {
                     value = text[from] == '-' ? -value : value;
-                    return least <= value && value <= most ? as.apply(value) : Texts.UNFIT;
+                    return least <= value && value <= most ? convert.apply(value) : Texts.UNFIT;
                 }
             }
-            return integer(Written.of(text, from, to), least, most, as);
+            return integer(Written.of(text, from, to), least, most, convert);
         };
     }
 
     /** 1.0 and 1e2 are whole numbers too. */
-    private static Object integer(Written number, long least, long most, LongFunction<Object> as) {
+    private static Object integer(Written number, long least, long most, LongFunction<Object> convert) {
         if (number == null) {
             return Texts.WRONG;
         }
         if (number.digits == 0) {
-            return as.apply(0);
+            return convert.apply(0);
         }
         if (number.exponent < 0 || number.digits + number.exponent > MOST_DIGITS) {
             return Texts.UNFIT;
         }
-        // 19 digits may be one bit too many for a long, which then is negative; beneath zero there is one number more.
+        // 19 digits may be one bit too many for a long, which is then negative; negative numbers reach one further.
         long value = number.smallDigits();
         for (int i = 0; i < number.exponent; i++) {
             if (value < 0 || value > Long.MAX_VALUE / 10) {
@@ -64,7 +64,7 @@ final class Numbers {
             return Texts.UNFIT;
         }
         value = number.negative ? -value : value;
-        return least <= value && value <= most ? as.apply(value) : Texts.UNFIT;
+        return least <= value && value <= most ? convert.apply(value) : Texts.UNFIT;
     }
 
     static Object real(char[] text, int from, int to) {
@@ -97,7 +97,7 @@ final class Numbers {
         return Math.abs(value) >= WHOLE_FLOATS && !comesBack(value, number) ? Texts.UNFIT : (Object) value;
     }
 
-    /** Whether the value, in as many digits as were written, is what was written. */
+    /** Whether the value, rounded to as many digits as were written, equals what was written. */
     private static boolean comesBack(double value, Written number) {
         if (number.digits > DIGITS_OF_A_DOUBLE) {
             return false;

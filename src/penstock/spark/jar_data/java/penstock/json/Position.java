@@ -7,20 +7,20 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The place of a change in the order in which its database made the changes, as text whose order is that order. Every
- * number in it has the same length, in hexadecimal.
+ * The position of a change in the order in which its database made the changes, as text that sorts in that order, for
+ * Envelope. Every number in it has the same length, in hexadecimal.
  *
  * PostgreSQL: commit.kind.lsn. `commit` is the end of the transaction that was committed last before this one
  * (source.sequence), so transactions are in the order of their commits, which is not that of their first writes; within
  * one, changes are in the order of the log. `kind` is 0 for a row read by a snapshot and 1 for a change: what follows a
- * snapshot is decoded from the same commit on, though it may stand before the snapshot in the log. A snapshot of a new
- * slot knows no commit; the place at which it was taken stands for it. So does the place of a change without one, the
- * first after such a snapshot.
+ * snapshot is decoded from the same commit on, though it may come before the snapshot in the log. A snapshot of a new
+ * slot knows no commit: the place at which it was taken is used instead. So is the place of a change without a commit,
+ * the first after such a snapshot.
  * MySQL, MariaDB: number of the binlog's file, position, kind, row within the event.
  * SQL Server, Db2, Informix: commit_lsn, kind, change_lsn, event_serial_no. Oracle: commit_scn, kind, scn, rs_id, ssn.
  * MongoDB: time of the oplog, kind, order within it. Others: the time of the change, kind.
  *
- * An event that the connector sends again is the same place again.
+ * An event that the connector sends again has the same position.
  */
 final class Position {
     static final Set<String> NEEDED = Set.of("connector", "ts_ms", "ts_us", "lsn", "sequence", "file", "pos", "row",
@@ -30,7 +30,7 @@ final class Position {
 
     private Position() {}
 
-    /** `source` has the fields of NEEDED that are there. A Fault if what the connector's kind needs is missing. */
+    /** `source` has those fields of NEEDED that the event has. A Fault if one that its connector needs is missing. */
     static String of(Map<String, String> source, String op, long micros) {
         String kind = op.equals("r") ? ".0" : ".1";
         return switch (source.getOrDefault("connector", "")) {
@@ -58,11 +58,11 @@ final class Position {
     }
 
     private static String needed(Map<String, String> source, String name) {
-        String found = source.get(name);
-        if (found == null) {
+        String value = source.get(name);
+        if (value == null) {
             throw missing(name);
         }
-        return found;
+        return value;
     }
 
     private static String number(Map<String, String> source, String name) {
@@ -76,21 +76,21 @@ final class Position {
     private static String number(String name, String text) {
         try {
             return hex(Long.parseLong(text));
-        } catch (NumberFormatException other) {
+        } catch (NumberFormatException notANumber) {
             throw new Fault("no_position", "source." + name + ": " + text + " is not a whole number");
         }
     }
 
-    /** Digits in the length that all have; other texts have it already. */
-    private static String text(String found) {
-        boolean digits = !found.isEmpty() && found.chars().allMatch(one -> one >= '0' && one <= '9');
-        return digits ? "0".repeat(Math.max(0, 20 - found.length())) + found : found.toLowerCase(Locale.ROOT);
+    /** Pads digits to their common length; other texts have it already. */
+    private static String text(String value) {
+        boolean isNumber = !value.isEmpty() && value.chars().allMatch(digit -> digit >= '0' && digit <= '9');
+        return isNumber ? "0".repeat(Math.max(0, 20 - value.length())) + value : value.toLowerCase(Locale.ROOT);
     }
 
-    /** A minus sign stands before all digits, and the digits of negative numbers are in their order. */
+    /** A minus sign sorts before all digits, and the digits of negative numbers sort as the numbers do. */
     private static String hex(long value) {
-        String found = Long.toHexString(value);
-        return value < 0 ? "-" + found : "0".repeat(16 - found.length()) + found;
+        String digits = Long.toHexString(value);
+        return value < 0 ? "-" + digits : "0".repeat(16 - digits.length()) + digits;
     }
 
     private static Fault missing(String name) {

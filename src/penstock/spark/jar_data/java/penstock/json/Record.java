@@ -14,8 +14,9 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A record on its way through the parser. A fault of one value is kept, the first of them, and the rest is still read:
- * what is not JSON at all is said first. The latter ends the record, by an exception.
+ * One JSON record while the parser reads it, for Decoder, Changes and their readers of values. It keeps the first fault
+ * of a value, and the rest is still read: that the record is not JSON at all takes precedence. Such a fault ends the
+ * record by an exception.
  */
 final class Record {
     final JsonParser parser;
@@ -34,12 +35,12 @@ final class Record {
         this(parser, bytes, rescue, expected, "");
     }
 
-    /** `under` stands before every path: what is read is a part of something else. */
+    /** `under` precedes every path: what is read is a part of another document. */
     Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected, String under) {
         this(parser, bytes, rescue, expected, under, false);
     }
 
-    /** `deep`: fields of objects within the object are rescued too. */
+    /** `deep`: fields of nested objects are rescued too. */
     Record(JsonParser parser, byte[] bytes, boolean rescue, Set<String> expected, String under, boolean deep) {
         this.parser = parser;
         this.bytes = bytes;
@@ -49,7 +50,7 @@ final class Record {
         this.deep = deep;
     }
 
-    /** The name of a field that no path begins with. */
+    /** Sets the name of a field that paths leave out at their beginning. */
     void hide(String name) {
         hidden = name;
     }
@@ -66,7 +67,7 @@ final class Record {
         return rescued == null ? null : UTF8String.fromString(rescued.append('}').toString());
     }
 
-    /** The parser would take them for a mark, or for a sign of UTF-16. */
+    /** The parser would skip a byte order mark, and take a zero byte as a sign of UTF-16. */
     void refuseOtherEncodings() {
         if (isOtherEncoding()) {
             throw new Fault("malformed_json", "not JSON, at byte 0: " + Shown.of(bytes));
@@ -74,16 +75,16 @@ final class Record {
     }
 
     boolean isOtherEncoding() {
-        boolean marked = bytes.length >= 3 && bytes[0] == (byte) 0xEF && bytes[1] == (byte) 0xBB
+        boolean hasMark = bytes.length >= 3 && bytes[0] == (byte) 0xEF && bytes[1] == (byte) 0xBB
                 && bytes[2] == (byte) 0xBF;
-        boolean zero = false;
+        boolean hasZero = false;
         for (int i = 0; i < Math.min(bytes.length, 4); i++) {
-            zero |= bytes[i] == 0;
+            hasZero |= bytes[i] == 0;
         }
-        return marked || zero;
+        return hasMark || hasZero;
     }
 
-    /** To the start of the object that the whole text must be. */
+    /** Moves to the start of the object that the whole text must be. */
     void openObject() throws IOException {
         refuseOtherEncodings();
         JsonToken first = parser.nextToken();
@@ -97,61 +98,61 @@ final class Record {
         }
     }
 
-    void refuseMore(String what) throws IOException {
+    void refuseMore(String kind) throws IOException {
         parser.finishToken();
         int end = (int) parser.currentLocation().getByteOffset();
         for (int i = end; i < bytes.length; i++) {
             if (bytes[i] != ' ' && bytes[i] != '\n' && bytes[i] != '\r' && bytes[i] != '\t') {
                 throw new Fault(
                         "trailing_data",
-                        "there is something behind the " + what + ": " + Shown.of(bytes, i, bytes.length));
+                        "there is something behind the " + kind + ": " + Shown.of(bytes, i, bytes.length));
             }
         }
     }
 
-    /** The value is one, but of another type. */
+    /** Refuses a value of another type. */
     Object wrong(DataType type) throws IOException {
         return refuse("wrong_type", " is not of type " + named(type));
     }
 
-    /** The value is of the kind of the type, which cannot hold it. */
+    /** Refuses a value of the type's kind that the type cannot hold. */
     Object unfit(DataType type) throws IOException {
         return refuse("out_of_range", " does not fit " + named(type));
     }
 
-    Object refuse(String reason, String what) throws IOException {
-        return refuse(reason, what, start());
+    Object refuse(String reason, String message) throws IOException {
+        return refuse(reason, message, start());
     }
 
-    /** Of the value at which the parser stands, or whose last token it is: it began at `start`. */
-    Object refuse(String reason, String what, int start) throws IOException {
+    /** Refuses the current value, or the value that began at `start` and whose last token is current. */
+    Object refuse(String reason, String message, int start) throws IOException {
         if (fault != null) {
             skip();
             return null;
         }
-        JsonStreamContext place = parser.getParsingContext();
-        String path = path(parser.currentToken().isStructStart() ? place.getParent() : place);
-        fault = new Fault(reason, path + ": " + Shown.of(bytes, start, endOfValue()) + what);
+        JsonStreamContext context = parser.getParsingContext();
+        String path = path(parser.currentToken().isStructStart() ? context.getParent() : context);
+        fault = new Fault(reason, path + ": " + Shown.of(bytes, start, endOfValue()) + message);
         return null;
     }
 
-    /** Where the parser stands: the path of the field. */
+    /** The path of the current field. */
     String place() {
-        JsonStreamContext place = parser.getParsingContext();
-        return path(place.hasCurrentName() || place.inRoot() || place.inArray() ? place : place.getParent());
+        JsonStreamContext context = parser.getParsingContext();
+        return path(context.hasCurrentName() || context.inRoot() || context.inArray() ? context : context.getParent());
     }
 
     int start() {
         return (int) parser.currentTokenLocation().getByteOffset();
     }
 
-    /** The value at which the parser stands, which is left at its last token. */
+    /** The bytes of the current value; leaves the parser at its last token. */
     byte[] slice() throws IOException {
         int start = start();
         return Arrays.copyOfRange(bytes, start, endOfValue());
     }
 
-    /** The parser stands at the end of the object that lacks the field. */
+    /** Called at the end of the object that lacks the field. */
     void missing(String name) {
         if (fault == null) {
             String path = path(parser.getParsingContext());
@@ -159,17 +160,20 @@ final class Record {
         }
     }
 
-    /** A field that holds no value, only null, {} or [], is no news: nobody could say of which type it is. */
+    /**
+     * Records a field outside the schema; one that holds only null, {} or [] is not reported, as its type is unknown.
+     */
     void unknown(String name, boolean top) throws IOException {
-        boolean kept = rescue && (top || deep);
-        JsonStreamContext place = parser.getParsingContext();
-        String key = top || !kept ? name : path(parser.currentToken().isStructStart() ? place.getParent() : place);
+        boolean rescues = rescue && (top || deep);
+        JsonStreamContext context = parser.getParsingContext();
+        String key =
+                top || !rescues ? name : path(parser.currentToken().isStructStart() ? context.getParent() : context);
         int start = start();
-        String spot = top || expected.isEmpty() ? name : spot(place, name);
-        if (skip() && unknown == null && quiet == 0 && !expected.contains(spot)) {
+        String fieldPath = top || expected.isEmpty() ? name : spot(context, name);
+        if (skip() && unknown == null && quiet == 0 && !expected.contains(fieldPath)) {
             unknown = name;
         }
-        if (kept) {
+        if (rescues) {
             refuseHalves(key);
             rescued = rescued == null ? new StringBuilder("{\"") : rescued.append(",\"");
             rescued.append(JsonStringEncoder.getInstance().quoteAsString(key)).append("\":");
@@ -177,15 +181,15 @@ final class Record {
         }
     }
 
-    /** Within the values of a map fields are not unknown: their places have no end. */
+    /** Within the values of a map, unknown fields are not reported: the number of their paths has no limit. */
     void quiet(boolean on) {
         quiet += on ? 1 : -1;
     }
 
-    /** The names that lead to a field, without the places in lists. */
-    private String spot(JsonStreamContext place, String name) {
+    /** The names that lead to a field, without the indexes of lists. */
+    private String spot(JsonStreamContext context, String name) {
         StringBuilder names = new StringBuilder(name);
-        JsonStreamContext outer = parser.currentToken().isStructStart() ? place.getParent() : place;
+        JsonStreamContext outer = parser.currentToken().isStructStart() ? context.getParent() : context;
         while ((outer = outer.getParent()) != null) {
             if (outer.inObject()) {
                 names.insert(0, outer.getCurrentName() + ".");
@@ -194,7 +198,7 @@ final class Record {
         return names.toString();
     }
 
-    /** The value at which the parser stands, as it is written. */
+    /** The current value exactly as it is written. */
     UTF8String written() throws IOException {
         return UTF8String.fromBytes(slice());
     }
@@ -203,7 +207,7 @@ final class Record {
         return new Fault("duplicate_field", path(parser.getParsingContext()) + " is there twice");
     }
 
-    /** A text without halves of characters, which no file could hold. */
+    /** The current text, which must not contain half of a surrogate pair: no file could hold it. */
     UTF8String text() throws IOException {
         String text = parser.getText();
         refuseHalves(text);
@@ -211,10 +215,10 @@ final class Record {
     }
 
     void refuseHalves(String text) {
-        int half = half(text);
-        if (half >= 0) {
+        int index = half(text);
+        if (index >= 0) {
             throw new Fault("malformed_json", path(parser.getParsingContext()) + ": half of a character, \\u"
-                    + Integer.toHexString(text.charAt(half)));
+                    + Integer.toHexString(text.charAt(index)));
         }
     }
 
@@ -222,7 +226,7 @@ final class Record {
         return half(text) >= 0;
     }
 
-    /** Where half of a character stands, or -1. */
+    /** The index of half a surrogate pair, or -1. */
     private static int half(String text) {
         for (int i = 0; i < text.length(); i++) {
             if (Character.isSurrogate(text.charAt(i))) {
@@ -245,10 +249,12 @@ final class Record {
         return (int) parser.currentLocation().getByteOffset();
     }
 
-    /** Over a value, to its last token: nowhere may a field be there twice. Whether it holds anything but nulls. */
+    /**
+     * Skips a value to its last token, and refuses repeated fields in it. Returns whether it holds anything but nulls.
+     */
     boolean skip() throws IOException {
         JsonToken token = parser.currentToken();
-        boolean holds = false;
+        boolean hasValue = false;
         if (token == JsonToken.START_OBJECT) {
             Set<String> names = new HashSet<>();
             for (String name; (name = parser.nextFieldName()) != null; ) {
@@ -256,31 +262,31 @@ final class Record {
                     throw twice();
                 }
                 parser.nextToken();
-                holds |= skip();
+                hasValue |= skip();
             }
-            return holds;
+            return hasValue;
         }
         if (token == JsonToken.START_ARRAY) {
             while (parser.nextToken() != JsonToken.END_ARRAY) {
-                holds |= skip();
+                hasValue |= skip();
             }
-            return holds;
+            return hasValue;
         }
         return token != JsonToken.VALUE_NULL;
     }
 
-    private String path(JsonStreamContext place) {
-        return under + written(place);
+    private String path(JsonStreamContext context) {
+        return under + written(context);
     }
 
-    /** Without recursion: it is asked too when the stack is full. */
-    private String written(JsonStreamContext place) {
+    /** Without recursion, because it is also called when the stack is full. */
+    private String written(JsonStreamContext context) {
         ArrayDeque<JsonStreamContext> steps = new ArrayDeque<>();
-        for (; place != null && !place.inRoot(); place = place.getParent()) {
-            if (place.getParent().inRoot() && hidden.equals(place.getCurrentName())) {
+        for (; context != null && !context.inRoot(); context = context.getParent()) {
+            if (context.getParent().inRoot() && hidden.equals(context.getCurrentName())) {
                 break;
             }
-            steps.push(place);
+            steps.push(context);
         }
         StringBuilder path = new StringBuilder();
         for (JsonStreamContext step : steps) {

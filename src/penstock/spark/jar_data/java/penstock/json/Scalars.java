@@ -7,7 +7,7 @@ import java.time.ZoneId;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
 
-/** Values of JSON that hold no others. */
+/** Readers for scalar values of JSON, for Values and Encoded. */
 final class Scalars {
     private Scalars() {}
 
@@ -41,7 +41,7 @@ final class Scalars {
                 record.parser.currentToken() == JsonToken.VALUE_STRING ? read(record, type, rule) : record.wrong(type);
     }
 
-    /** From numbers, and from texts, as which many systems send them. */
+    /** Reads numbers, and texts too, because many systems send decimals as text. */
     private static Values decimals(DataType type, Texts rule) {
         return record -> {
             JsonToken token = record.parser.currentToken();
@@ -56,8 +56,8 @@ final class Scalars {
         return settled(record, type, rule.read(text, from, from + parser.getTextLength()));
     }
 
-    /** What a rule gave; null if that is no value, which the record then knows. */
-    static Object settled(Record record, DataType type, Object found) throws IOException {
-        return found == Texts.WRONG ? record.wrong(type) : found == Texts.UNFIT ? record.unfit(type) : found;
+    /** The value that a rule returned, or null after noting in the record that the rule refused it. */
+    static Object settled(Record record, DataType type, Object value) throws IOException {
+        return value == Texts.WRONG ? record.wrong(type) : value == Texts.UNFIT ? record.unfit(type) : value;
     }
 }

@@ -2,7 +2,7 @@ package penstock.json;
 
 import java.nio.charset.StandardCharsets;
 
-/** As much of a text as a person wants to read of it. */
+/** As much of a text as an error message should show. */
 final class Shown {
     private static final int CHARACTERS = 80;
     private static final int LONGEST = 4 * CHARACTERS;

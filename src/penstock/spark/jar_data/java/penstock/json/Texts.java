@@ -5,8 +5,8 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DecimalType;
 
 /**
- * The rule of one type: which texts it takes, and as which value. Every format uses it (docs/types.md), so a value
- * means the same wherever it is written. It is exact or refused, and never an exception.
+ * The rule of one type: which texts it accepts, and as which value. Every format uses it (docs/types.md), so a value
+ * means the same wherever it is written. It reads exactly or refuses, and never throws.
  */
 interface Texts {
     /** The text is of another type. */
@@ -17,7 +17,7 @@ interface Texts {
     /** The value as Spark holds it, or WRONG, or UNFIT. The text is [from, to). */
     Object read(char[] text, int from, int to);
 
-    /** Of the types that are read alike in every format: neither BOOLEAN nor STRING. */
+    /** The rule of a type that is read alike in every format: neither BOOLEAN nor STRING. */
     static Texts of(DataType type, ZoneId zone) {
         if (type instanceof DecimalType decimal) {
             return new Decimals(decimal);

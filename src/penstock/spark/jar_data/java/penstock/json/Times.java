@@ -7,8 +7,8 @@ import java.time.zone.ZoneRules;
 import java.util.List;
 
 /**
- * Dates and times by ISO 8601, of the years 0001 to 9999: other systems have no others. Spark's own reader takes years
- * of six digits, drops nanoseconds, and reads a date of whatever begins like one.
+ * Reads dates and times in ISO 8601, of the years 0001 to 9999, as other systems have no others; chosen by Texts.
+ * Spark's own reader takes years of six digits, drops nanoseconds, and reads a date from whatever begins like one.
  */
 final class Times implements Texts {
     /** The first and the last moment, in microseconds. */
@@ -21,7 +21,10 @@ final class Times implements Texts {
     private final ZoneRules rules;
     private final int fixed;
 
-    /** Of moments: those without an offset are local to the zone. Without a zone: local times, which have no offset. */
+    /**
+     * For TIMESTAMP: values without an offset are local to the zone. Without a zone, for TIMESTAMP_NTZ: values have no
+     * offset.
+     */
     Times(ZoneId zone) {
         rules = zone == null ? null : zone.getRules();
         fixed = rules != null && rules.isFixedOffset() ? rules.getOffset(LocalDateTime.MIN).getTotalSeconds() : 0;
@@ -56,7 +59,7 @@ final class Times implements Texts {
                     if (at - start < MICROS) {
                         micros = micros * 10 + (text[at] - '0');
                     } else if (text[at] != '0' || at - start >= MOST_DECIMALS) {
-                        return UNFIT; // a microsecond is the least that it holds
+                        return UNFIT; // a microsecond is the smallest unit of the type
                     }
                 }
                 if (at == start) {
@@ -78,13 +81,13 @@ final class Times implements Texts {
         return rules == null || offset == Integer.MIN_VALUE ? UNFIT : bounded(seconds - offset, micros);
     }
 
-    /** Of a local time. */
+    /** The value of a local time. */
     private Object moment(long seconds, int micros) {
         if (rules == null || rules.isFixedOffset()) {
             return bounded(seconds - fixed, micros);
         }
         List<ZoneOffset> valid = rules.getValidOffsets(LocalDateTime.ofEpochSecond(seconds, 0, ZoneOffset.UTC));
-        // Clocks that are set forward leave times out; of an hour that they repeat the first is meant.
+        // A clock that is set forward skips times; of an hour that it repeats, the first is meant.
         return valid.isEmpty() ? UNFIT : bounded(seconds - valid.get(0).getTotalSeconds(), micros);
     }
 
@@ -93,7 +96,7 @@ final class Times implements Texts {
         return FIRST <= value && value <= LAST ? (Object) value : UNFIT;
     }
 
-    /** In seconds: Z, +hh, +hhmm or +hh:mm. Integer.MIN_VALUE if it is none. */
+    /** The offset in seconds, from Z, +hh, +hhmm or +hh:mm; Integer.MIN_VALUE if it is not valid. */
     private static int offset(char[] text, int at, int to) {
         char sign = text[at];
         int length = to - at;
@@ -111,7 +114,7 @@ final class Times implements Texts {
         return sign == '-' ? -seconds : seconds;
     }
 
-    /** Since 1970, of yyyy-MM-dd at that place; the text is long enough. */
+    /** The days since 1970 of the yyyy-MM-dd at `at`, or NO_DAY; the text is long enough. */
     private static long day(char[] text, int at) {
         int century = two(text, at), years = two(text, at + 2), month = two(text, at + 5), day = two(text, at + 8);
         if (century < 0 || years < 0 || month < 1 || month > 12 || day < 1 || text[at + 4] != '-'
@@ -130,7 +133,7 @@ final class Times implements Texts {
         return tens < 0 || tens > 9 || ones < 0 || ones > 9 ? -1 : tens * 10 + ones;
     }
 
-    /** Years are counted from March on here, so that the day that some have more is their last. */
+    /** Years are counted from March here, so that a leap day is the last of its year. */
     private static long days(int year, int month, int day) {
         int years = month < 3 ? year - 1 : year;
         long leapDays = years / 4 - years / 100 + years / 400;
@@ -138,7 +141,7 @@ final class Times implements Texts {
         return years * 365L + leapDays + ofYear - 719_468;
     }
 
-    /** Whoever wrote a year and a month meant a date, if none that can be. */
+    /** UNFIT if the text begins with a year and a month: a date was meant, though not a possible one. */
     private static Object beginsLikeADate(char[] text, int from, int to) {
         int at = from < to && (text[from] == '+' || text[from] == '-') ? from + 1 : from;
         int start = at;

@@ -20,9 +20,9 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Reads the value at which the parser stands, which is not null. */
+/** Reads the current value of a Record, which is not null. Decoder and Changes have one for each column. */
 interface Values {
-    /** As Spark holds it; null if it is at fault, which the record then knows. The parser is left at its last token. */
+    /** The value as Spark holds it, or null after noting a fault in the record. Leaves the parser at its last token. */
     Object read(Record record) throws IOException;
 
     static Values of(DataType type, ZoneId zone) {
@@ -38,7 +38,7 @@ interface Values {
         return Scalars.of(type, zone);
     }
 
-    /** In the comment of a column: it takes any value, as its JSON text; a text as what it says. */
+    /** The comment of a column that takes any value, as its JSON text; a string as its content. */
     String ANY = "penstock: any JSON";
 
     static Values any() {
@@ -49,7 +49,7 @@ interface Values {
         return field.getComment().isDefined() && field.getComment().get().equals(ANY);
     }
 
-    /** The type without the comments in it. */
+    /** The type without the comments of its fields. */
     static DataType withoutNotes(DataType type) {
         if (type instanceof StructType struct) {
             StructType plain = new StructType();
@@ -89,11 +89,11 @@ interface Values {
     }
 
     private static Object array(Record record, Values element) throws IOException {
-        List<Object> found = new ArrayList<>();
+        List<Object> elements = new ArrayList<>();
         for (JsonToken token; (token = record.parser.nextToken()) != JsonToken.END_ARRAY; ) {
-            found.add(token == JsonToken.VALUE_NULL ? null : element.read(record));
+            elements.add(token == JsonToken.VALUE_NULL ? null : element.read(record));
         }
-        return new GenericArrayData(found.toArray());
+        return new GenericArrayData(elements.toArray());
     }
 
     private static Object map(Record record, Values value) throws IOException {
@@ -112,7 +112,7 @@ interface Values {
         return new ArrayBasedMapData(new GenericArrayData(keys.toArray()), new GenericArrayData(values.toArray()));
     }
 
-    /** The fields of an object, by their names as they are written. */
+    /** Reads the fields of an object, by their names exactly as written. */
     final class Fields {
         private final String[] names;
         private final Values[] values;
@@ -123,15 +123,15 @@ interface Values {
             this(struct, (name, type) -> of(type, zone), true);
         }
 
-        /** `strict`: what the schema calls NOT NULL must be there. */
-        Fields(StructType struct, BiFunction<String, DataType, Values> as, boolean strict) {
+        /** `strict`: a NOT NULL column of the schema must have a value. */
+        Fields(StructType struct, BiFunction<String, DataType, Values> readerOf, boolean strict) {
             StructField[] fields = struct.fields();
             names = new String[fields.length];
             values = new Values[fields.length];
             required = new boolean[fields.length];
             for (int i = 0; i < fields.length; i++) {
                 names[i] = fields[i].name();
-                values[i] = isAny(fields[i]) ? any() : as.apply(names[i], fields[i].dataType());
+                values[i] = isAny(fields[i]) ? any() : readerOf.apply(names[i], fields[i].dataType());
                 required[i] = strict && !fields[i].nullable();
                 places.put(names[i], i);
             }
@@ -142,26 +142,26 @@ interface Values {
         }
 
         void read(Record record, Object[] row, boolean top) throws IOException {
-            boolean[] seen = new boolean[names.length];
-            Set<String> others = null;
+            boolean[] present = new boolean[names.length];
+            Set<String> unknownNames = null;
             int next = 0; // most objects have their fields in the order of the schema
             for (String name; (name = record.parser.nextFieldName()) != null; ) {
                 JsonToken token = record.parser.nextToken();
-                int place = next < names.length && names[next].equals(name) ? next : places.getOrDefault(name, -1);
-                if (place < 0) {
-                    others = others == null ? new HashSet<>() : others;
-                    if (!others.add(name)) {
+                int index = next < names.length && names[next].equals(name) ? next : places.getOrDefault(name, -1);
+                if (index < 0) {
+                    unknownNames = unknownNames == null ? new HashSet<>() : unknownNames;
+                    if (!unknownNames.add(name)) {
                         throw record.twice();
                     }
                     record.unknown(name, top);
                     continue;
                 }
-                if (seen[place]) {
+                if (present[index]) {
                     throw record.twice();
                 }
-                seen[place] = true;
-                next = place + 1;
-                row[place] = token == JsonToken.VALUE_NULL ? null : values[place].read(record);
+                present[index] = true;
+                next = index + 1;
+                row[index] = token == JsonToken.VALUE_NULL ? null : values[index].read(record);
             }
             for (int i = 0; i < names.length; i++) {
                 if (required[i] && row[i] == null) {

@@ -3,8 +3,8 @@ package penstock.json;
 import java.math.BigInteger;
 
 /**
- * A number as it is written: significant digits, times a power of ten. Made in one walk over the text, whatever its
- * exponent and however many digits it has; nothing is computed before it is known to be small.
+ * A number as it is written: significant digits times a power of ten; for Numbers, Decimals and CellType. Parsed in one
+ * pass, whatever its exponent and however many digits it has; nothing is computed before it is known to be small.
  */
 final class Written {
     private static final long ENDLESS = 1L << 40; // more than a text has digits
@@ -13,9 +13,9 @@ final class Written {
     private final int first;
     private final int last;
     final boolean negative;
-    /** Significant ones: neither zeros before the first other digit nor behind the last. None if the number is zero. */
+    /** The count of significant digits, from the first to the last that is not zero; 0 if the number is zero. */
     final int digits;
-    /** Of the last significant digit. Beyond +-ENDLESS it is no longer exact. */
+    /** The power of ten of the last significant digit. Beyond +-ENDLESS it is no longer exact. */
     final long exponent;
 
     private Written(char[] text, int first, int last, boolean negative, int digits, long exponent) {
@@ -28,8 +28,8 @@ final class Written {
     }
 
     /**
-     * By the grammar of JSON, also with a plus sign, with zeros before it, or with digits on one side of the point
-     * only. Null if it is no number.
+     * Accepts the grammar of JSON, and also a plus sign, leading zeros, or digits on only one side of the point. Null
+     * if it is not a number.
      */
     static Written of(char[] text, int from, int to) {
         int at = from;
@@ -39,9 +39,9 @@ final class Written {
         }
         int count = 0, point = -1, first = -1, last = -1, firstCount = 0, lastCount = 0;
         for (; at < to; at++) {
-            char one = text[at];
-            if (one >= '0' && one <= '9') {
-                if (one != '0') {
+            char letter = text[at];
+            if (letter >= '0' && letter <= '9') {
+                if (letter != '0') {
                     if (first < 0) {
                         first = at;
                         firstCount = count;
@@ -50,7 +50,7 @@ final class Written {
                     lastCount = count;
                 }
                 count++;
-            } else if (one == '.' && point < 0) {
+            } else if (letter == '.' && point < 0) {
                 point = count;
             } else {
                 break;
@@ -62,7 +62,7 @@ final class Written {
         long power = 0;
         if (at < to && (text[at] == 'e' || text[at] == 'E')) {
             at++;
-            boolean small = at < to && text[at] == '-';
+            boolean isNegativePower = at < to && text[at] == '-';
             if (at < to && (text[at] == '-' || text[at] == '+')) {
                 at++;
             }
@@ -73,7 +73,7 @@ final class Written {
             if (at == start) {
                 return null;
             }
-            power = small ? -power : power;
+            power = isNegativePower ? -power : power;
         }
         if (at < to) {
             return null;
@@ -85,7 +85,7 @@ final class Written {
         return new Written(text, first, last, negative, lastCount - firstCount + 1, exponent);
     }
 
-    /** Its digits as a whole number, without its sign: only for as many as a long holds. */
+    /** The digits as a whole number, without the sign: only for as many as a long holds. */
     long smallDigits() {
         long value = 0;
         for (int i = first; digits > 0 && i <= last; i++) {
@@ -96,14 +96,14 @@ final class Written {
         return value;
     }
 
-    /** Its digits as a whole number, with its sign. The caller knows that they are few. */
+    /** The digits as a whole number, with the sign. The caller knows that they are few. */
     BigInteger allDigits() {
-        StringBuilder found = new StringBuilder(digits + 1).append(negative ? '-' : '+');
+        StringBuilder result = new StringBuilder(digits + 1).append(negative ? '-' : '+');
         for (int i = first; i <= last; i++) {
             if (text[i] != '.') {
-                found.append(text[i]);
+                result.append(text[i]);
             }
         }
-        return new BigInteger(found.toString());
+        return new BigInteger(result.toString());
     }
 }

@@ -16,8 +16,9 @@ import org.apache.spark.sql.kafka010.consumer.KafkaDataConsumer;
 import scala.Function1;
 
 /**
- * The records of one partition between two offsets, as rows. A timestamp is a number that a producer chose: outside the
- * years 1 to 9999 it becomes NULL, and the number itself a header of the row; where a record has none, it is NULL too.
+ * Reads the records of one partition between two offsets as rows, for Records. A timestamp is a number that a producer
+ * chose: outside the years 1 to 9999 it becomes NULL, and the number itself a header of the row; for a record without a
+ * timestamp it is NULL too.
  */
 final class RecordReader implements PartitionReader<InternalRow> {
     static final String TIMESTAMP_HEADER = "penstock.timestamp";
@@ -58,7 +59,7 @@ final class RecordReader implements PartitionReader<InternalRow> {
         return true;
     }
 
-    /** The record at the time 0, which every converter can take, and its own time as the last of its headers. */
+    /** The record with the time 0, which every converter accepts, and its own time as its last header. */
     private static ConsumerRecord<byte[], byte[]> withHeader(ConsumerRecord<byte[], byte[]> record) {
         var headers = new RecordHeaders(record.headers());
         headers.add(TIMESTAMP_HEADER, Long.toString(record.timestamp()).getBytes(StandardCharsets.US_ASCII));

@@ -26,9 +26,9 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Spark's Kafka source with another way from a record to a row, {@link RecordReader}: one record with a timestamp that
- * Spark cannot hold would stop the stream for ever. Offsets, options, limits and checkpoints are those of Spark's
- * source.
+ * Spark's Kafka source with another conversion from a record to a row, {@link RecordReader}: one record with a
+ * timestamp that Spark cannot hold would stop the stream for ever. Offsets, options, limits and checkpoints are those
+ * of Spark's source. sources/kafka.py reads with it.
  */
 public final class Records implements TableProvider {
     private final KafkaSourceProvider inner = new KafkaSourceProvider();
@@ -68,8 +68,8 @@ public final class Records implements TableProvider {
 
         @Override
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            var built = inner.newScanBuilder(options);
-            return () -> new Reading(built.build());
+            var builder = inner.newScanBuilder(options);
+            return () -> new Reading(builder.build());
         }
     }
 
