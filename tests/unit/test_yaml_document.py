@@ -152,3 +152,8 @@ def test_a_reference_needs_no_quotes_within_braces(reference: str) -> None:
 
 def test_a_reference_that_is_not_closed_does_not_swallow_what_follows() -> None:
     assert parse('{a: "${env:X", b: 1}', "f.yml").tree == {"a": "${env:X", "b": 1}
+
+
+def test_absurd_nesting_is_a_problem_of_the_file() -> None:
+    document = parse("name: x\nx: " + "[" * 3000 + "]" * 3000, "penstock.yml")
+    assert [problem.message for problem in document.problems] == ["it is nested hundreds of levels deep"]

@@ -86,17 +86,18 @@ def parse(text: str, file: str) -> Document:
             root = loader.get_single_node()
         finally:
             loader.dispose()
+        if root is not None:
+            document.tree = _YamlReader(document).read(root, ())
     except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax_problem(error, text, file))
-        return document
     except yaml.reader.ReaderError as error:
         line, column = line_and_column(text, error.position)
         codepoint = ord(error.character) if isinstance(error.character, str) else int(error.character)
         message = f"the character U+{codepoint:04X} cannot be in YAML"
         document.problems.append(Problem(file, line, column, message, "remove it"))
-        return document
-    if root is not None:
-        document.tree = _YamlReader(document).read(root, ())
+    except RecursionError:
+        problem = Problem(file, 1, 1, "it is nested hundreds of levels deep", "look for a bracket that is not closed")
+        document.problems.append(problem)
     return document
 
 
