@@ -1,4 +1,4 @@
-"""Every error that Penstock raises on purpose.
+"""The errors that several parts of Penstock raise or catch.
 
     PenstockError
     ├── UsageError            exit 2: wrong use of a command
@@ -10,12 +10,17 @@
     │   ├── Conflict          another writer committed first
     │   └── Fenced            an entry of a higher generation is in the ledger
     └── Terminal              stops the table; a person decides
+        ├── RowRaised         an expression of the definition raised an error on a row
         ├── DataLoss          records that can no longer be read
         ├── TableChanged      a commit that Penstock did not make removed or replaced rows
         ├── ChainBroken       the batch does not start where the last one ended
         └── LockHeld          another process works on this table
 
 The type decides about retries; the message says what happened and where, the hint what to run next.
+
+A special case that one module raises is a subclass beside the code that raises it: JvmDied, UpstreamChanged,
+CheckpointUnreadable and Unexplained in operations/causes.py, SuppressionListChanged in operations/replay.py,
+TransformRaised in tables/failing_rows.py, NoJava in spark/java.py, TryAgain in dev/process.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.jars import jar_folder, listed
+from penstock.spark.jars import jar_folder, jar_hashes
 
 FETCH_SPARK = """
 from penstock.spark.jars import spark_jars
@@ -77,7 +77,7 @@ def test_a_mirror_that_gives_another_jar_is_refused_and_nothing_is_installed(mir
     code, out, _ = finished(fetch_spark(tmp_path, PENSTOCK_IVY_SETTINGS=str(tmp_path / "settings.xml")))
     assert code == 3
     assert "delta-storage-4.4.0.jar is not the right one" in out
-    assert f"expected sha256 {listed()['spark'][wrong.name]}" in out
+    assert f"expected sha256 {jar_hashes()['spark'][wrong.name]}" in out
     assert "PENSTOCK_IVY_SETTINGS" in out
     assert installed(tmp_path) == []
     kept = list((tmp_path / "cache" / "refused").glob("*/*.jar"))

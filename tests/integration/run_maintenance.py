@@ -27,7 +27,7 @@ def table_of(plan: Plan, name: str) -> TablePlan:
 
 def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) -> Optimized:
     table = table_of(plan, name)
-    hold = paused_batches(spark, plan, name)
+    pause_batches = paused_batches(spark, plan, name)
     with exclusive_maintenance(spark, plan, name):
         return optimize_table(
             spark,
@@ -36,20 +36,27 @@ def optimize(spark: SparkSession, plan: Plan, name: str, *, full: bool = False) 
             maintained_tables(table)[0],
             LocalStore(),
             by="a test",
-            hold=hold,
+            pause_batches=pause_batches,
             full=full,
-            beside=True,
+            concurrent=True,
         )
 
 
 def vacuum(spark: SparkSession, plan: Plan, name: str, *, hours: float = 0) -> Vacuumed:
     """With this retention asked for."""
     table = table_of(plan, name)
-    hold = paused_batches(spark, plan, name)
+    pause_batches = paused_batches(spark, plan, name)
     retain = round(hours * 3_600_000)
     with exclusive_maintenance(spark, plan, name):
         return vacuum_table(
-            spark, plan, table, maintained_tables(table)[0], LocalStore(), by="a test", hold=hold, retain_ms=retain
+            spark,
+            plan,
+            table,
+            maintained_tables(table)[0],
+            LocalStore(),
+            by="a test",
+            pause_batches=pause_batches,
+            retain_ms=retain,
         )
 
 

@@ -106,7 +106,7 @@ def test_a_run_is_counted_shown_and_healed_in_every_layer(
     for one in (TABLE, SILVER):
         done = run_heal(plan, chosen(plan, one), STORE)
         assert done is not None and done.why == "it is missing or empty"
-    with pytest.raises(Terminal, match="cannot be made again"):
+    with pytest.raises(Terminal, match="cannot be rebuilt"):
         run_heal(plan, chosen(plan, GOLD), STORE)
     produce(broker.bootstrap, name, 4, value=b'{"id": 8}')
     heard = run_well(spark, plan, TABLE, SILVER)

@@ -65,7 +65,7 @@ def test_what_is_about_to_be_deleted_is_told_from_the_broker(
     found = examined(plan)
     late = found[("kafka.retention", "bronze.t")]
     assert late.level == "red"
-    assert late.found.startswith(f"20 records not read yet, and nobody runs the table; the oldest, in {name}-")
+    assert late.found.startswith(f"20 records not read yet, and the table is not running; the oldest, in {name}-")
     assert re.search(r"is 23 h 30 min old and kept for 1 d: at the earliest in (29 min \d+ s|30 min) it is", late.found)
     assert found[("table.silent", "bronze.t")].level == "warn"
 

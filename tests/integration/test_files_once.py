@@ -211,7 +211,7 @@ def test_without_its_list_of_files_the_table_stops(spark: SparkSession, tmp_path
     shutil.rmtree(source_of(folder.plan).uri)
     error = run(spark, folder.plan).errors[TABLE]
     assert isinstance(error, DataLoss)
-    assert "nobody knows which files are in the table" in error.message
+    assert "which files are in the table is unknown" in error.message
     folder.check()
 
 

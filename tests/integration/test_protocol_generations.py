@@ -109,7 +109,7 @@ def test_a_fenced_writer_writes_nothing(spark: Any, broker: Any, landed: Any) ->
     source = TopicsReader(KafkaKind(), table.source, Admin(table.source.cluster), table.name)
     session = TableSession(spark, table, LocalStore(), source, NoLock(), idempotent=False)
     ready = prepare(session, say=lambda _: None)
-    writer = BatchWriter(ready.target, ready.head)
+    writer = BatchWriter(ready.settings, ready.head)
     open_next(spark, plan)
     before = log(table).versions()
     meta = (checkpoint(plan) / "offsets" / "1").read_text().split("\n")[1]

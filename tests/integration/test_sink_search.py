@@ -77,7 +77,7 @@ def test_what_is_newer_stays_and_what_no_version_of_the_table_was_is_refused(
     place = f"{search.url}/{index}/_doc/%7B%22id%22:%22a%22,%22name%22:%22x%22%7D"
     httpx.put(place, params={"version": 4, "version_type": "external"}, json={"n": 9}).raise_for_status()
     error = followed.error(plan)
-    assert isinstance(error, TableChanged) and "has version 4, and the table has come to version 2" in error.message
+    assert isinstance(error, TableChanged) and "has version 4, and the table is at version 2" in error.message
     for _ in range(2):
         followed.sql("UPDATE T SET n = n + 1 WHERE id = 'b'")
     followed.run(plan)

@@ -43,7 +43,7 @@ def test_a_topic_made_again_is_refused(spark: Any, broker: Any, topic: Any, proj
     make_again(broker, name)
     produce(broker.bootstrap, name, again)
     error = refusal(spark, plan, DataLoss)
-    assert f"topic {name} was deleted and made again" in str(error)
+    assert f"topic {name} was deleted and recreated" in str(error)
     assert "{0: 3, 1: 3}" in str(error)
 
 

@@ -204,7 +204,7 @@ def test_an_order_that_comes_during_a_replay_is_in_it(
             listed(plan).add("customer", 1)
 
     replayed(spark, plan, "bronze.t", "silver.t", say=say)
-    assert sum("made again" in what for what in said) == 1
+    assert sum("starts over" in what for what in said) == 1
     bronze = rows_at(of(plan, "bronze.t").uri)
     assert len(bronze) == 6 and sum(row["value"] is None for row in bronze) == 2
     assert customers(plan, "silver.t") == {"0", "2"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.verify import gaps
+from penstock.kafka import gaps
 from tests.bronze_table import BronzeTable
 from tests.integration.topic_tables import (
     begun,

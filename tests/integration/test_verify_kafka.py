@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from penstock.kafka import gaps
 from penstock.kafka.client import Admin
-from penstock.verify import gaps
 from tests.bronze_table import BronzeTable
 from tests.integration.topic_tables import (
     begun,
@@ -103,7 +103,7 @@ def test_a_topic_made_again_is_a_problem_and_its_gaps_are_unverifiable(lake: Any
     produce(table.plan, name, (str(i) for i in range(50)))
     report = checked(table)
     assert report.verdict == "wrong"
-    assert "deleted and made again" in report.problems[0]
+    assert "deleted and recreated" in report.problems[0]
     assert list(report.partitions[0].unverifiable) == [(3, 4)]
     assert not report.partitions[0].lost
 

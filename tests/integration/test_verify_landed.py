@@ -61,7 +61,7 @@ def test_rows_hidden_by_a_deletion_vector_are_missing(spark: Any, landed: Any) -
     report = checked(plan)
     assert report.verdict == "wrong"
     assert [list(one.lost) for one in report.partitions] == [[], [(3, 5), (17, 18)]]
-    assert "nobody has decided" in report.problems[0]
+    assert "awaits a decision" in report.problems[0]
     assert any(path.name.startswith("deletion_vector") for path in _files(plan))
 
 

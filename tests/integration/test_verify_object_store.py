@@ -117,8 +117,8 @@ def test_rejected_rows_and_checkpoints_on_s3_are_shown_and_healed(store: Store, 
     store.delete(f"{there.checkpoints}/1/metadata")
     (standing,) = checkpoint_summaries(plan, plan.tables, store)
     assert standing.inspection.why == "its metadata file is missing or empty"
-    assert standing.weight.size == size_of(store, f"{there.checkpoints}/1")
-    assert (standing.weight.size.files, standing.weight.batches) == (4, 2)
+    assert standing.size.total == size_of(store, f"{there.checkpoints}/1")
+    assert (standing.size.total.files, standing.size.batches) == (4, 2)
     done = run_heal(plan, there, store)
     assert done is not None and done.why is not None
     assert inspect_checkpoint(there, store).in_step

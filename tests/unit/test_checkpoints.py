@@ -109,7 +109,7 @@ def test_an_upstream_that_is_gone_is_waited_for_and_one_made_again_is_refused(pl
     first.write_text(first.read_text().replace("table-id", "another-id"))
     assert silver.entry.batch == 3
     found = shown(plan, SILVER)
-    assert found.forecast.does == "refuse" and "was made again" in found.forecast.why
+    assert found.forecast.does == "refuse" and "was recreated" in found.forecast.why
 
 
 def test_state_that_is_lost_is_refused_with_the_way_on(plan: Plan) -> None:
@@ -118,7 +118,7 @@ def test_state_that_is_lost_is_refused_with_the_way_on(plan: Plan) -> None:
     assert shown(plan, GOLD).forecast.does == "go on"
     (gold.folder / "metadata").unlink()
     found = shown(plan, GOLD)
-    assert found.forecast.does == "refuse" and "cannot be made again" in found.forecast.why
+    assert found.forecast.does == "refuse" and "cannot be rebuilt" in found.forecast.why
     assert "--to starting" in (found.forecast.hint or "")
 
 
@@ -157,12 +157,12 @@ def test_size_and_growth_are_those_of_the_folder(plan: Plan) -> None:
     silver = Held(plan, SILVER, batches=4)
     (silver.folder / "state" / "0").mkdir(parents=True)
     (silver.folder / "state" / "0" / "1.delta").write_text("x" * 5000)
-    weight = measure_checkpoint(inspect_checkpoint(silver.table, STORE), STORE)
+    size = measure_checkpoint(inspect_checkpoint(silver.table, STORE), STORE)
     files = [path for path in silver.folder.rglob("*") if path.is_file()]
-    assert (weight.size.files, weight.size.bytes) == (len(files), sum(path.stat().st_size for path in files))
-    assert (weight.state.bytes, weight.batches) == (5000, 5)
-    assert weight.per_batch == (weight.size.bytes - 5000) // 5
-    assert weight.grows_to == 100 * weight.per_batch
+    assert (size.total.files, size.total.bytes) == (len(files), sum(path.stat().st_size for path in files))
+    assert (size.state.bytes, size.batches) == (5000, 5)
+    assert size.per_batch == (size.total.bytes - 5000) // 5
+    assert size.grows_to == 100 * size.per_batch
 
 
 def test_folders_of_earlier_generations_are_left_over_and_those_of_later_ones_refused(plan: Plan) -> None:

@@ -64,7 +64,7 @@ def test_show_says_it_all_for_people_and_for_machines(plan: Plan) -> None:
         f"belongs to {SILVER}, ledger 5f0c, generation 1",
         "in step yes",
         "unchanged: that of batch 1.3",
-        "a start goes on with batch 4",
+        "a start continues with batch 4",
         "3 2023-11-14 22:13:20 yes version 3",
         "0 2023-11-14 22:13:20 yes begins at the table as of version 1",
         "planned and not committed: none",

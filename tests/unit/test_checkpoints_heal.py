@@ -167,7 +167,7 @@ def test_a_table_that_a_person_has_to_decide_about_is_not_healed(plan: Plan, sil
 def test_sparks_state_cannot_be_healed_and_the_way_on_is_said(plan: Plan) -> None:
     gold = Held(plan, GOLD)
     shutil.rmtree(gold.folder)
-    with pytest.raises(Terminal, match="cannot be made again") as refused:
+    with pytest.raises(Terminal, match="cannot be rebuilt") as refused:
         run_heal(plan, gold.table, STORE)
     assert "--to starting" in (refused.value.hint or "")
 

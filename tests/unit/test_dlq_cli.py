@@ -174,7 +174,7 @@ def test_nothing_found_is_said(plan: Plan, silver: TablePlan) -> None:
         (("show", "bronze.orders"), UsageError, "has no quarantine"),
         (("list", "bronze.orders"), UsageError, "has no quarantine"),
         (("show", "silver.order"), UsageError, "there is no table"),
-        (("show", "silver.orders", "--since", "soon"), UsageError, "--since soon is no time"),
+        (("show", "silver.orders", "--since", "soon"), UsageError, "--since soon: expected a time"),
         (("show", "silver.orders", "--file", "x"), UsageError, "have no file"),
         (("show", "silver.files"), Terminal, "cannot be read"),
     ],

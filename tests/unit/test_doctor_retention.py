@@ -8,7 +8,7 @@ import pytest
 
 from penstock.doctor.backlog import PartitionBacklog
 from penstock.doctor.check import Check
-from penstock.doctor.retention import TopicReader, UpstreamFacts, compaction, delta_retention, retention
+from penstock.doctor.retention import TopicDeadline, UpstreamFacts, compaction, delta_retention, retention
 from penstock.doctor.table_log import Pause
 from penstock.doctor.topics import TopicRetention, parse_topic_retention
 
@@ -23,7 +23,7 @@ def unread(lag: int = 100, age: float | None = 60, **more: Any) -> PartitionBack
 
 
 def found(one: PartitionBacklog | list[PartitionBacklog], keeps: TopicRetention, **reader: Any) -> Check:
-    reads = TopicReader(
+    reads = TopicDeadline(
         "bronze.orders", **{"due": 30, "due_text": "the trigger of 30 s", "bootstrap": "b:9092", **reader}
     )
     return retention(reads, one if isinstance(one, list) else [one], {"orders": keeps}, NOW)
@@ -108,12 +108,12 @@ def test_the_worse_of_two_limits_counts() -> None:
 
 def test_compaction_takes_deletes_that_were_not_read_in_time() -> None:
     keeps = {"orders": TopicRetention(compacts=True, tombstones_ms=DAY * 1000)}
-    (late,) = compaction(TopicReader("silver.c", merges=True), [unread(age=2 * DAY)], keeps, NOW)
+    (late,) = compaction(TopicDeadline("silver.c", merges=True), [unread(age=2 * DAY)], keeps, NOW)
     assert (late.level, "the oldest unread record is 2 d old" in late.found) == ("warn", True)
-    (merged,) = compaction(TopicReader("silver.c", merges=True), [unread(age=HOUR)], keeps, NOW)
-    (landed,) = compaction(TopicReader("bronze.c"), [unread(age=HOUR)], keeps, NOW)
+    (merged,) = compaction(TopicDeadline("silver.c", merges=True), [unread(age=HOUR)], keeps, NOW)
+    (landed,) = compaction(TopicDeadline("bronze.c"), [unread(age=HOUR)], keeps, NOW)
     assert (merged.level, landed.level) == ("ok", "note")
-    assert compaction(TopicReader("bronze.c"), [unread()], {"orders": TopicRetention()}, NOW) == []
+    assert compaction(TopicDeadline("bronze.c"), [unread()], {"orders": TopicRetention()}, NOW) == []
 
 
 def test_the_settings_of_a_topic_are_read_as_the_broker_means_them() -> None:
@@ -137,10 +137,10 @@ def test_settings_that_a_broker_leaves_out_have_the_defaults_of_kafka() -> None:
 
 def test_deletes_that_are_kept_for_ever_are_never_late() -> None:
     keeps = {"orders": TopicRetention(compacts=True, tombstones_ms=None), "others": TopicRetention(compacts=True)}
-    (merged,) = compaction(TopicReader("silver.c", merges=True), [unread(age=400 * DAY)], keeps, NOW)
+    (merged,) = compaction(TopicDeadline("silver.c", merges=True), [unread(age=400 * DAY)], keeps, NOW)
     assert merged.level == "ok"
     both = [unread(age=2 * DAY), unread(age=HOUR, topic="others")]
-    (fresh,) = compaction(TopicReader("silver.c", merges=True), both, keeps, NOW)
+    (fresh,) = compaction(TopicDeadline("silver.c", merges=True), both, keeps, NOW)
     assert fresh.level == "ok"
 
 

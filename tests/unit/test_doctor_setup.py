@@ -153,7 +153,7 @@ def test_a_topic_that_a_sink_sends_to_has_to_be_there() -> None:
 
 def test_a_topic_that_was_made_again_or_cut_short_is_red() -> None:
     again = TopicOffsets({"orders": TopicInfo("id-2", (0,))}, {"orders": {0: 0}}, {"orders": {0: 9}})
-    assert "deleted and made again" in topics(subscribed("orders", orders={0: 5}), again, []).found
+    assert "deleted and recreated" in topics(subscribed("orders", orders={0: 5}), again, []).found
     short = topics(subscribed("orders", orders={0: 12}), held(orders=9), [])
     assert (short.level, "ends at 9" in short.found) == ("red", True)
     gone = topics(subscribed(pattern="o.*", orders={0: 12}, others={0: 1}), held(orders=12), ["orders"])

@@ -109,7 +109,7 @@ def test_a_crashed_table_with_records_waiting_is_warned_of_at_once() -> None:
     check = quiet_check(status("crashed"), waits(9, 5), pause=Pause(60, 3))
     assert (check.level, check.found) == (
         "warn",
-        "9 records wait, the oldest for 5 s; nobody runs the table: it is crashed",
+        "9 records wait, the oldest for 5 s; the table is not running: it is crashed",
     )
 
 

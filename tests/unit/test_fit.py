@@ -42,7 +42,7 @@ def changed(plan: Plan, old: str, new: str) -> Plan:
 
 def test_a_table_that_is_not_there_is_new(plan: Plan) -> None:
     found = fits(plan, SILVER)
-    assert (found.kind, found.last_batch, found.describe) == ("new", None, "new: the first run makes the table")
+    assert (found.kind, found.last_batch, found.describe) == ("new", None, "new: the first run creates the table")
 
 
 def test_the_definition_of_the_last_batch_is_unchanged(plan: Plan) -> None:
@@ -85,7 +85,7 @@ def test_another_source_opens_a_generation(plan: Plan) -> None:
     )
     more = fits(changed(plan, "{kafka: orders}", "{kafka: [orders, refunds]}"), BRONZE)
     assert more.kind == "another source"
-    assert "topics that stay go on where they are" in more.consequence
+    assert "topics that stay continue" in more.consequence
 
 
 def test_another_function_on_spark_s_state_is_told_with_what_it_may_break(plan: Plan) -> None:
@@ -163,7 +163,7 @@ def test_plan_says_it_per_table(plan: Plan) -> None:
 
     told = " ".join(call().split())
     assert "changed since batch 1.3: the next batches run by the new one" in told
-    assert told.count("new: the first run makes the table") == 2
+    assert told.count("new: the first run creates the table") == 2
     tables = {table["name"]: table["fit"] for table in json.loads(call("--json"))["tables"]}
     assert (tables[SILVER]["kind"], tables[SILVER]["generation"], tables[SILVER]["batch"]) == ("changed", 1, 3)
     assert tables[BRONZE] == {
@@ -171,6 +171,6 @@ def test_plan_says_it_per_table(plan: Plan) -> None:
         "generation": None,
         "batch": None,
         "was": None,
-        "follows": "the first run makes the table",
+        "follows": "the first run creates the table",
         "refused": False,
     }

@@ -56,7 +56,7 @@ def test_an_unknown_subject_gets_a_suggestion(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "nobody is named"),
+        ([], "no subject is named"),
         (["--subject", NAME], "is not KEY=VALUE"),
         (["--subject", "customer="], "nothing after customer="),
         (["--subject", "customer=1", "--wait", "soon"], "--wait"),
@@ -72,7 +72,7 @@ def test_a_file_is_read_line_by_line_and_a_wrong_line_is_named(folder: Path) -> 
     listed.write_text(f"# people\ncustomer={NAME}\n\nnobody={NAME}\n")
     assert f"{listed}:4" in refused(folder, "--subjects", str(listed))
     listed.write_text("# nobody\n")
-    assert "names nobody" in refused(folder, "--subjects", str(listed))
+    assert "names no subject" in refused(folder, "--subjects", str(listed))
 
 
 def test_standard_input_cannot_be_asked(folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_project_without_subjects_says_how_to_declare_them(folder: Path) -> No
 
 def test_a_list_without_orders_is_empty(folder: Path) -> None:
     result = CliRunner().invoke(app, ["forget", "-C", str(folder), "--list"])
-    assert result.exit_code == 0 and "nobody was forgotten yet" in result.output
+    assert result.exit_code == 0 and "no subject was forgotten" in result.output
 
 
 @pytest.fixture

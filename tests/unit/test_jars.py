@@ -27,7 +27,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_list_names_the_jars_of_every_set_with_whole_hashes() -> None:
-    sets = jars.listed()
+    sets = jars.jar_hashes()
     assert {name: len(sets[name]) for name in jars.SETS} == {
         "spark": 6,
         "broker": 46,
@@ -39,7 +39,7 @@ def test_the_list_names_the_jars_of_every_set_with_whole_hashes() -> None:
 
 
 def test_a_right_cache_is_used_without_fetching(cached: Path) -> None:
-    assert [jar.name for jar in jars.spark_jars()] == list(jars.listed()["spark"])
+    assert [jar.name for jar in jars.spark_jars()] == list(jars.jar_hashes()["spark"])
     assert all(jar.parent == cached and jar.is_file() for jar in jars.spark_jars())
 
 
@@ -49,7 +49,7 @@ def test_a_jar_with_another_hash_is_refused_and_left_there(cached: Path) -> None
     with pytest.raises(SetupError) as caught:
         jars.spark_jars()
     assert "delta-storage-4.4.0.jar is not the right one" in caught.value.message
-    assert jars.listed()["spark"]["delta-storage-4.4.0.jar"] in caught.value.message
+    assert jars.jar_hashes()["spark"]["delta-storage-4.4.0.jar"] in caught.value.message
     assert f"rm -r {cached} && penstock jars fetch" in str(caught.value.hint)
     assert victim.exists()
 

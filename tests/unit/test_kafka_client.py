@@ -135,7 +135,7 @@ def test_a_topic_that_is_gone_or_made_again_is_a_loss() -> None:
     position = {"orders": {0: 7}}
     with pytest.raises(DataLoss, match="no longer exists"):
         refuse_recreated("orders", {"orders": "one"}, {}, position, "bronze.orders")
-    with pytest.raises(DataLoss, match="was deleted and made again"):
+    with pytest.raises(DataLoss, match="was deleted and recreated"):
         refuse_recreated("orders", {"orders": "one"}, {"orders": TopicInfo("two", (0,))}, position, "bronze.orders")
     refuse_recreated("orders", {"orders": "one"}, {"orders": TopicInfo("one", (0,))}, position, "bronze.orders")
     refuse_recreated("orders", {}, {"orders": TopicInfo("new", (0,))}, position, "bronze.orders")

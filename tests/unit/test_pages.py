@@ -26,7 +26,7 @@ from penstock.erasure.forget import ErasedPlace, ErasureCommit, ErasureResult
 from penstock.erasure.readers import ReaderProgress
 from penstock.erasure.search import SearchFindings
 from penstock.errors import UsageError
-from penstock.ledger.row_counts import Conserved
+from penstock.ledger.row_counts import RowBalance
 from penstock.storage.stores import LocalStore
 from penstock.tables.suppression_list import order_of
 from penstock.verify import table as verify_table
@@ -103,7 +103,7 @@ def document(tmp_path: Path) -> dict[str, Any]:
             commands=[f"penstock sql '{HOSTILE}'"],
         )
     ]
-    report.conserved = Conserved(1000, 0, 980, 15, 0, 0, forgotten=5)
+    report.conserved = RowBalance(1000, 0, 980, 15, 0, 0, forgotten=5)
     report.notes.append(HOSTILE)
     report.hint = HOSTILE
     plan = plan_of(tmp_path, table.plan)

@@ -60,7 +60,7 @@ def version(number: int) -> str:
         (("bronze.order", "--version", "2"), "bronze.orders"),
         (("bronze.orders",), "--version N, or --before TIME"),
         (("bronze.orders", "--version", "2", "--before", "1h"), "--version N, or --before TIME"),
-        (("bronze.orders", "--before", "yesterday"), "--before yesterday is no time"),
+        (("bronze.orders", "--before", "yesterday"), "--before yesterday: expected a time"),
         (("bronze.orders", "--before", "2001-01-01"), "no version from before 2001-01-01"),
         (("bronze.orders", "--version", "9"), "its newest is 4"),
         (("bronze.orders", "--version", "4"), "nothing to undo"),

@@ -136,7 +136,7 @@ def test_an_unknown_cluster_gets_the_one_that_was_meant(tmp_path: Path) -> None:
 
 
 def test_a_table_without_any_cluster_asks_which_kafka(tmp_path: Path) -> None:
-    assert "which Kafka?" in one(problems(tmp_path, f"name: s\nlake: l\n{TABLES}")).message
+    assert "no Kafka cluster" in one(problems(tmp_path, f"name: s\nlake: l\n{TABLES}")).message
 
 
 @pytest.mark.parametrize("name", ["default", "1x", "a b"])

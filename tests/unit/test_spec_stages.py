@@ -198,8 +198,8 @@ def test_properties_are_part_of_write(tmp_path: Path) -> None:
         ("{debezium: value, schema: id INT, new_fields: add}", "times and decimals", "new_fields: rescue"),
         ("{json: value, schema: id INT, new_fields: ignore, rescue: true}", "keeps the unknown fields", "remove one"),
         ("{json: value, schema: id INT, new_fields: ad}", "'ad' is no", "add"),
-        ("{csv: value, schema: id INT, options: {separator: ;}}", "'separator' is no option", "sep"),
-        ("{csv: value, schema: id INT, options: {header: 'true'}}", "'header' is no option", "write one of"),
+        ("{csv: value, schema: id INT, options: {separator: ;}}", "'separator' is not an option", "sep"),
+        ("{csv: value, schema: id INT, options: {header: 'true'}}", "'header' is not an option", "write one of"),
     ],
 )
 def test_what_becomes_of_new_fields_must_fit_the_format(decode: str, said: str, hint: str, tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ def test_a_source_that_spark_cannot_begin_with_is_refused(source: str, said: str
 def test_a_table_that_is_written_anew_in_every_batch_has_no_readers_of_additions(folder: Path) -> None:
     text = gold("from: {table: silver.orders}", "stream: s.py:alone", "output: complete")
     table = problems(folder, text + "  after: {from: {table: gold.t}}\n")
-    assert "writes all its rows anew" in one(table).message
+    assert "rewrites all its rows" in one(table).message
     sink = problems(folder, text + "sinks:\n  out: {from: {table: gold.t}, to: {kafka: x}}\n")
-    assert "writes all its rows anew" in one(sink).message
+    assert "rewrites all its rows" in one(sink).message
 
 
 def test_state_needs_a_lake_that_is_a_folder(folder: Path) -> None:

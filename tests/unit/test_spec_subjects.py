@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -10,6 +11,8 @@ from penstock.plan.build import build_plan
 from penstock.plan.model import Plan
 from penstock.plan.quarantine import subjects_in_input, subjects_in_quarantine
 from penstock.plan.subjects import SubjectColumnPlan
+from penstock.spec.base_model import SourceFrom
+from penstock.spec.subjects import undeclared_subject_findings
 from tests.unit.project_file import HEAD, check, load, one, place, problems, table
 
 LAYERS = (
@@ -118,6 +121,23 @@ def test_a_table_made_of_one_with_subjects_that_says_nothing_of_them_is_a_cautio
     (caution,) = found.warnings
     assert "bronze.orders says where it holds customer" in caution.message and caution.line == 9
     assert not check(tmp_path, LAYERS).warnings
+
+
+class DatabaseFrom(SourceFrom):
+    """A plugin's, with a key that Penstock uses too."""
+
+    database: str
+    table: str
+
+    kind: ClassVar[str] = "database"
+
+
+def test_a_key_of_a_plugin_that_is_called_table_is_no_table_of_the_project(tmp_path: Path) -> None:
+    tables = dict(load(tmp_path, LAYERS.replace("    subjects: {customer: customer.id}\n", "")).tables)
+    assert [finding.path for finding in undeclared_subject_findings(tables)] == [("tables", "silver.orders")]
+    source = DatabaseFrom(database="erp", table="bronze.orders")
+    tables["silver.orders"] = tables["silver.orders"].model_copy(update={"source": source})
+    assert not list(undeclared_subject_findings(tables))
 
 
 def test_the_key_is_a_secret_that_is_long_enough(tmp_path: Path) -> None:

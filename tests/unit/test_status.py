@@ -106,7 +106,7 @@ def test_a_runner_that_vanished_without_a_word_has_crashed(plan: Plan) -> None:
     say(plan, "retrying", "the broker is away", process=4711)
     found = shown(plan)
     assert found.state == "crashed"
-    assert "process 4711 is gone without a word" in (found.reason or "")
+    assert "process 4711 died" in (found.reason or "")
     assert found.hint
 
 

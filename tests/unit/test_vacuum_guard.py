@@ -75,9 +75,9 @@ def test_nothing_goes_where_nothing_was_to_go_when_it_was_listed(
     monkeypatch.setattr(vacuum_module, "plan_table_vacuum", lambda *_, **__: by_now)
     monkeypatch.setattr(vacuum_module, "list_removable", list_removable)
     given: Any = (None, plan_of(tmp_path, table), table, place, LocalStore())
-    done = vacuum(*given, by="a test", hold=nullcontext, planned=listed)
+    done = vacuum(*given, by="a test", pause_batches=nullcontext, planned=listed)
     assert (done.files, done.horizon.at_ms, done.horizon.why, asked) == (0, None, "silver.a is a riddle", [])
-    vacuum(*given, by="a test", hold=nullcontext)
+    vacuum(*given, by="a test", pause_batches=nullcontext)
     assert asked == ["Delta"], "without a plan that was shown, as far as it may go now"
 
 

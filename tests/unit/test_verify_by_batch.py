@@ -7,9 +7,10 @@ from pathlib import Path
 
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.head import read_head
+from penstock.ledger.spans import Spans
 from penstock.storage.stores import LocalStore
 from penstock.verify.context import VerifyContext
-from penstock.verify.coordinates import CoordinateTable, Spans, landed, read_at
+from penstock.verify.coordinates import CoordinateTable, landed, read_at
 from penstock.verify.counts import _SpanSums, wrong_batches
 from penstock.verify.report import Report
 from penstock.verify.upstream import Arrival, arrivals

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.ledger.spans import Spans
 from penstock.verify import coordinates
-from penstock.verify.coordinates import Coordinates, Spans, landed, read_coordinates
+from penstock.verify.coordinates import Coordinates, landed, read_coordinates
 from tests.bronze_table import BronzeTable, Where, table_plan
 
 RENAMED = {"value": "payload", "topic": 'the "topic"', "partition": "Part Nr", "offset": "select"}

@@ -58,9 +58,7 @@ def test_a_restore_that_nobody_decided_about_is_a_problem(orders: BronzeTable) -
     version = orders.restore(1)
     report = checked(orders)
     assert report.verdict == "wrong"
-    assert report.problems == [
-        f"version {version} (RESTORE) changed rows outside Penstock, and nobody has decided what follows"
-    ]
+    assert report.problems == [f"version {version} (RESTORE) changed rows outside Penstock and awaits a decision"]
     assert list(only(report).unverifiable) == [(100, 150)]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from penstock.verify import gaps
-from penstock.verify.coordinates import Spans
-from penstock.verify.gaps import _PartitionGaps, _read
+from penstock.kafka import gaps
+from penstock.kafka.gaps import _PartitionGaps, _read
+from penstock.ledger.spans import Spans
 from penstock.verify.recompute import diff as diffs
 from penstock.verify.recompute.diff import DifferingRows, KeyDiff, collect_differences
 from penstock.verify.recompute.merged import _unproven, add_doubled

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from penstock.verify.coordinates import Expected, Spans, runs
+from penstock.ledger.spans import Spans
+from penstock.verify.coordinates import Expected, runs
 
 
 def test_spans_that_touch_or_overlap_become_one() -> None:

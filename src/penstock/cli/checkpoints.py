@@ -62,18 +62,18 @@ def _rows(summaries: Sequence[CheckpointSummary]) -> Table:
         *right("state", "size", "files", "per batch", "kept"),
     )
     for summary in summaries:
-        checkpoint, weight = summary.inspection, summary.weight
+        checkpoint, size = summary.inspection, summary.size
         entry, stateful = checkpoint.entry, checkpoint.table.stream is not None
         numbers = (entry and entry.generation, entry and entry.batch, checkpoint.planned, checkpoint.committed)
         grid.add_row(
             Text(checkpoint.table.name, style="bold"),
             *(Text("" if number is None else str(number)) for number in numbers),
             format_in_step(checkpoint),
-            Text(bytes_text(weight.state.bytes) if stateful and entry is not None else ""),
-            Text(bytes_text(weight.size.bytes) if entry is not None else ""),
-            Text(f"{weight.size.files:,}" if entry is not None else ""),
-            Text("" if weight.per_batch is None else bytes_text(weight.per_batch)),
-            Text(f"{weight.batches} of {BATCH_FILES_KEPT}" if weight.batches else ""),
+            Text(bytes_text(size.state.bytes) if stateful and entry is not None else ""),
+            Text(bytes_text(size.total.bytes) if entry is not None else ""),
+            Text(f"{size.total.files:,}" if entry is not None else ""),
+            Text("" if size.per_batch is None else bytes_text(size.per_batch)),
+            Text(f"{size.batches} of {BATCH_FILES_KEPT}" if size.batches else ""),
         )
     return grid
 
@@ -155,8 +155,8 @@ def bytes_text(count: int) -> str:
 
 
 _FORECASTS = {
-    "make the table": ("makes the table:", "green"),
-    "go on": ("goes on", "green"),
+    "make the table": ("creates the table:", "green"),
+    "go on": ("continues", "green"),
     "rebuild": ("rebuilds", "yellow"),
     "open a generation": ("opens a generation:", "yellow"),
     "wait": ("waits, and tries again:", "yellow"),
@@ -177,7 +177,7 @@ def show_view(details: CheckpointDetails) -> RenderableType:
 
 
 def _facts(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
-    checkpoint, weight, entry = details.inspection, details.weight, details.inspection.entry
+    checkpoint, size, entry = details.inspection, details.size, details.inspection.entry
     yield "folder", checkpoint.folder or f"{checkpoint.table.checkpoints}/<generation>"
     yield "reads", details.reads
     if entry is not None:
@@ -190,9 +190,9 @@ def _facts(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
             "belongs to",
             visible(f"{marker.get('table')}, ledger {marker.get('ledger')}, generation {marker.get('generation')}")
             if marker is not None
-            else "nobody knows: its marker file is missing",
+            else "unknown: its marker file is missing",
         )
-        yield "size", size_text(weight.size) + _growth(details)
+        yield "size", size_text(size.total) + _growth(details)
     if entry is not None:
         in_step_text = format_in_step(checkpoint)
         if checkpoint.why is not None:
@@ -207,14 +207,14 @@ def _facts(details: CheckpointDetails) -> Iterator[tuple[str, str | Text]]:
 
 
 def _growth(details: CheckpointDetails) -> str:
-    weight = details.weight
-    if weight.per_batch is None or weight.grows_to is None:
+    size = details.size
+    if size.per_batch is None or size.grows_to is None:
         return ""
-    state = f"; {bytes_text(weight.state.bytes)} of it state" if weight.state.files else ""
-    growth = "" if weight.batches >= BATCH_FILES_KEPT else f", so it grows to {bytes_text(weight.grows_to)}"
-    exception = " without the state" if weight.state.files else ""
+    state = f"; {bytes_text(size.state.bytes)} of it state" if size.state.files else ""
+    growth = "" if size.batches >= BATCH_FILES_KEPT else f", so it grows to {bytes_text(size.grows_to)}"
+    exception = " without the state" if size.state.files else ""
     return (
-        f"{state}; {bytes_text(weight.per_batch)} a batch, "
+        f"{state}; {bytes_text(size.per_batch)} a batch, "
         f"of which the last {BATCH_FILES_KEPT} are kept{growth}{exception}"
     )
 
@@ -309,7 +309,7 @@ def _reset_lines(reset_plan: ResetPlan, readers: Sequence[str]) -> Iterator[str]
     for topic in reset_plan.dropped:
         yield f"  no longer read: topic {topic}, which does not exist any more"
     if reset_plan.starts_over:
-        yield f"  emptied: all rows of {reset_plan.table.name}; made again from {', '.join(reset_plan.starts_over)}"
+        yield f"  emptied: all rows of {reset_plan.table.name}; rebuilt from {', '.join(reset_plan.starts_over)}"
         if readers:
             yield f"  its rows reach {', '.join(readers)} once more: they keep those that they have read"
 
@@ -407,7 +407,7 @@ def reset(
         typer.Option(
             "--to",
             metavar="POSITION",
-            help="ledger: where the table ended; what Kafka no longer has is skipped, a topic made again is read from "
+            help="ledger: where the table ended; what Kafka no longer has is skipped, a recreated topic is read from "
             "its start. version:N: where the table stood at that version. earliest or latest: what the broker holds. "
             "starting: as the project file says. Or offsets as JSON, of some partitions or all: "
             '\'{"orders": {"0": 120}}\'. Of a table that reads another: earliest reads all of that again, source:N '
@@ -422,7 +422,7 @@ def reset(
 ) -> None:
     """Move a table's position, after showing which records that skips or reads again.
 
-    The way on after a refusal: records gone from Kafka, a topic made again, a table restored by hand.
+    The way on after a refusal: records gone from Kafka, a recreated topic, a table restored by hand.
     """
     from penstock.operations.reset import document, plan_reset, run_reset
 

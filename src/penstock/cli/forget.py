@@ -98,7 +98,7 @@ def _commits(places: Any) -> Iterator[str]:
 
 def render_orders(orders: Sequence[ForgetOrder], proven: dict[str, bool]) -> RenderableType:
     if not orders:
-        return Text("nobody was forgotten yet")
+        return Text("no subject was forgotten yet")
     grid = Table("order", "subject", "ordered (UTC)", "state", box=None)
     for order in orders:
         state = {True: "proven", False: "not complete"}.get(proven.get(order.id), "begun")  # type: ignore[arg-type]

@@ -25,21 +25,21 @@ def fetch(
     ] = False,
 ) -> None:
     """Fetch what is missing into the user's cache, and verify it."""
-    from penstock.spark.jars import FIRST, SETS, fetch
+    from penstock.spark.jars import DEFAULT_SETS, SETS, fetch
     from penstock.spark.java import ensure_java, find_java
 
     java = ensure_java(err.print) if install_java else find_java()
     if java.warning:
         err.print(Text.assemble(("warning:", "yellow"), f" {java.warning}"), soft_wrap=True)
-    fetch(SETS if connect else FIRST)
+    fetch(SETS if connect else DEFAULT_SETS)
 
 
 @group.command("list")
 def show(as_json: AsJson = False) -> None:
     """The jars, where they are and their SHA-256."""
-    from penstock.spark.jars import SETS, jar_folder, listed
+    from penstock.spark.jars import SETS, jar_folder, jar_hashes
 
-    jars = [(name, jar_folder(name) / jar, digest) for name in SETS for jar, digest in listed()[name].items()]
+    jars = [(name, jar_folder(name) / jar, digest) for name in SETS for jar, digest in jar_hashes()[name].items()]
     if as_json:
         print_json([{"set": n, "path": str(p), "sha256": d, "fetched": p.exists()} for n, p, d in jars])
         return
@@ -51,14 +51,14 @@ def show(as_json: AsJson = False) -> None:
 @group.command()
 def check() -> None:
     """Hash every jar again and compare it with the list."""
-    from penstock.spark.jars import FIRST, SETS, jar_folder, listed, verify
+    from penstock.spark.jars import DEFAULT_SETS, SETS, jar_folder, jar_hashes, verify
 
     for name in SETS:
         if not jar_folder(name).is_dir():
-            if name not in FIRST:
+            if name not in DEFAULT_SETS:
                 err.print(f"{name}: not fetched; its first use does it, or penstock jars fetch --connect")
                 continue
             err.print(f"{name}: not fetched yet; penstock jars fetch")
             raise typer.Exit(1)
         verify(name, thorough=True)
-        err.print(f"{name}: {len(listed()[name])} jars, all as listed")
+        err.print(f"{name}: {len(jar_hashes()[name])} jars, all as listed")

@@ -97,7 +97,7 @@ def _verdict(document: Document) -> dict[str, str]:
 
 
 def _table(table: Document) -> Document:
-    from penstock.ledger.row_counts import Conserved
+    from penstock.ledger.row_counts import RowBalance
 
     partitions, ledger = table["partitions"], table["ledger"] or {}
     counts = {name: count for name, count in (table["conserved"] or {}).items() if name != "quarantined"}
@@ -105,7 +105,7 @@ def _table(table: Document) -> Document:
     return {
         **table,
         "checks": [{**check, "key_columns": _key_columns(check["differences"])} for check in table["checks"]],
-        "row_counts": Conserved(**counts).description if counts else None,
+        "row_counts": RowBalance(**counts).description if counts else None,
         "ranges": [row for partition in partitions for row in _ranges(partition)],
         "problems": [*table["problems"], *ledger.get("broken", [])],
         "unproven": [*table["unproven"], *reasons],
@@ -140,7 +140,7 @@ def _accepted(decision: Document) -> str:
         spans = decision[key]
         more = f" and {len(spans) - SHOWN:,} more" if len(spans) > SHOWN else ""
         parts += [f"{words} {', '.join(map(_range, spans[:SHOWN]))}{more}"] if spans else []
-    for key, words in (("dropped", "no longer read"), ("remade", "made again")):
+    for key, words in (("dropped", "no longer read"), ("remade", "recreated")):
         parts += [f"{words}: {', '.join(decision[key])}"] if decision[key] else []
     return "; ".join(parts)
 

@@ -172,10 +172,10 @@ def _stream(stream: StreamPlan) -> Iterable[tuple[str, str]]:
         yield name, f"{stream_input.label}{where}, starting {stream_input.describe_start()}"
     outputs = {
         "append": "rows are added once Spark says they are final",
-        "complete": "the whole table anew in every batch",
+        "complete": "rewrites the whole table in every batch",
     }
     yield "output", f"{stream.output}: {outputs[stream.output]}"
-    yield "state", "Spark's, in the checkpoint: if that is lost, the table begins anew from its sources"
+    yield "state", "Spark's, in the checkpoint: if that is lost, the table starts over from its sources"
     yield "", "it has as many partitions as spark.sql.shuffle.partitions says when the table begins, and keeps them"
 
 

@@ -130,7 +130,7 @@ def _table_reasons(status: Status) -> Iterable[tuple[str, str | None, str]]:
     if status.replaying:
         yield status.replaying, None, "yellow"
     if status.stale:
-        message = f"stale: {status.stale.upstream} was made anew in its version {status.stale.version}"
+        message = f"stale: {status.stale.upstream} was rebuilt in its version {status.stale.version}"
         yield message, status.stale.hint, "yellow"
     if status.skipped_changes:
         yield status.skipped_changes, None, "yellow"

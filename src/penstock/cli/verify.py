@@ -20,7 +20,8 @@ from penstock.verify.report import summary
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.verify.coordinates import Doubled, Spans
+    from penstock.ledger.spans import Spans
+    from penstock.verify.coordinates import Doubled
     from penstock.verify.ledger_walk import Accepted
     from penstock.verify.report import Partition, Proof, Report
 
@@ -146,7 +147,7 @@ def _accepted_text(accepted: Accepted) -> str:
         _listed("skipped", accepted.skipped),
         _listed("read again", accepted.reread),
         f"no longer read: {', '.join(accepted.dropped)}" if accepted.dropped else "",
-        f"made again: {', '.join(accepted.remade)}" if accepted.remade else "",
+        f"recreated: {', '.join(accepted.remade)}" if accepted.remade else "",
     ]
     ranges = "; ".join(filter(None, parts))
     note = f" ({accepted.note})" if accepted.note else ""

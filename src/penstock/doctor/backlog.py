@@ -292,7 +292,7 @@ def sla(runner: Runner, backlog: Backlog, now_ms: float) -> list[Check]:
         return [check.unknown(f"{count(backlog.lag, backlog.unit)} wait, and the age of the oldest is not known")]
     text = f"the oldest unread {backlog.unit} is {span(age)} old" if age is not None else "all is read"
     text += f"; the SLA is {span(allowed)}"
-    fix = _speed_up(runner) if runner.alive else f"`penstock run {runner.table}`: nobody runs it"
+    fix = _speed_up(runner) if runner.alive else f"`penstock run {runner.table}`: it is not running"
     if age is not None and age > allowed:
         return [check.red(text, fix)]
     if age is not None and age > _LATE_SHARE * allowed:

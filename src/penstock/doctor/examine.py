@@ -30,7 +30,7 @@ from penstock.storage.stores import open_store
 
 if TYPE_CHECKING:
     from penstock.doctor.rejected import Rejected, Rescued
-    from penstock.doctor.retention import TopicReader, UpstreamFacts, UpstreamLog
+    from penstock.doctor.retention import TopicDeadline, UpstreamFacts, UpstreamLog
     from penstock.doctor.table_log import Pause, RecentCommits, StoredLayout
     from penstock.doctor.topics import ClusterAnswer
     from penstock.ledger.entry import Entry
@@ -301,16 +301,16 @@ def _kafka_checks(evidence: TableEvidence) -> Iterator[Check]:
     unread = [partition for partition in evidence.backlog.partitions if partition.topic in answer.retention]
     if not unread:  # its topics are gone, which kafka.topics says
         return
-    reader = _topic_reader(evidence, source.address)
-    yield retention.retention(reader, unread, answer.retention, evidence.now_ms)
-    yield from retention.compaction(reader, unread, answer.retention, evidence.now_ms)
+    deadline = _topic_deadline(evidence, source.address)
+    yield retention.retention(deadline, unread, answer.retention, evidence.now_ms)
+    yield from retention.compaction(deadline, unread, answer.retention, evidence.now_ms)
 
 
-def _topic_reader(evidence: TableEvidence, bootstrap: str) -> TopicReader:
+def _topic_deadline(evidence: TableEvidence, bootstrap: str) -> TopicDeadline:
     snapshot, trigger = evidence.snapshot, evidence.snapshot.table.trigger
     due = trigger.sla or trigger.seconds or 0.0
     deadline = "the SLA" if trigger.sla else "the trigger"
-    return retention.TopicReader(
+    return retention.TopicDeadline(
         table=snapshot.table.name,
         due=due,
         due_text=f"{deadline} of {span(due)}",
@@ -329,7 +329,7 @@ def _worse_reason(evidence: TableEvidence) -> str:
         return ""
     pause = snapshot.pause.seconds if snapshot.pause is not None else 0.0
     is_resting = snapshot.status.state == "finished" and (backlog.age(evidence.now_ms) or 0.0) <= pause
-    return "" if is_resting else "nobody runs the table"  # run by a scheduler, it pauses as it did before
+    return "" if is_resting else "the table is not running"  # run by a scheduler, it pauses as it did before
 
 
 def _silence_evidence(snapshot: TableSnapshot, answer: ClusterAnswer | None) -> rejected.SilenceEvidence:

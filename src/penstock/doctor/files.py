@@ -118,8 +118,8 @@ def checkpoint(
         return check.ok(f"it says what the ledger says: batch {step.entry.generation}.{step.entry.batch}")
     if stateful and step.entry.batch > 0:
         return check.red(
-            f"it holds Spark's state of this table and cannot be made again: {reason}",
-            f"put it back; or begin anew: `penstock checkpoints reset {table.name} --to starting`",
+            f"it holds Spark's state of this table and cannot be rebuilt: {reason}",
+            f"put it back; or start over: `penstock checkpoints reset {table.name} --to starting`",
         )
     if step.checkpoint is not None and step.checkpoint.marker is not None and "belongs to" in reason:
         return check.warn(

@@ -174,7 +174,7 @@ def driver_memory(conf: str, memory: MachineMemory | None) -> Check:
     check = CheckSubject("memory.driver")
     heap = heap_bytes(conf)
     if memory is None:
-        return check.unknown("how much memory this machine has cannot be told")
+        return check.unknown("the memory of this machine cannot be determined")
     if heap is None:
         return check.unknown(f"spark.driver.memory is '{conf}', which is not a size")
     owner_text = "the container may have" if memory.limited else "the machine has"
@@ -248,7 +248,7 @@ _FUSE = "fuse"
 _CLEANED_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm", "/run")
 _MOVE_FIX = (
     "stop the tables, move the lake to a disk or a store that lasts, and write that place as lake: in penstock.yml: "
-    "the ledger names no paths, so the tables go on there"
+    "the ledger names no paths, so the tables continue there"
 )
 
 
@@ -257,9 +257,9 @@ def durable(lake: str, mount: Mount | None, *, in_container: bool) -> Check:
     if "://" in lake:
         return check.ok(f"{lake} is on a store of its own")
     if mount is None:
-        return check.unknown(f"the file system of {lake} cannot be told on this machine")
+        return check.unknown(f"the file system of {lake} cannot be determined on this machine")
     if mount.kind in _IN_MEMORY:
-        return check.red(f"{lake} is on {mount.kind} ({mount.point}): it is gone when the machine stops", _MOVE_FIX)
+        return check.red(f"{lake} is on {mount.kind} ({mount.point}): it is lost when the machine stops", _MOVE_FIX)
     cleaned_folder = next((folder for folder in _CLEANED_FOLDERS if Path(lake).is_relative_to(folder)), None)
     if cleaned_folder is not None:
         return check.warn(
@@ -268,7 +268,7 @@ def durable(lake: str, mount: Mount | None, *, in_container: bool) -> Check:
     if mount.kind in _LAYERED:
         layer_text = "the container's own layer" if in_container else f"an {mount.kind}"
         return check.warn(
-            f"{lake} is in {layer_text} ({mount.kind} at {mount.point}): it is gone when the container is removed",
+            f"{lake} is in {layer_text} ({mount.kind} at {mount.point}): it is lost when the container is removed",
             "mount a volume there",
         )
     return check.ok(f"{lake} is on {mount.kind}, mounted at {mount.point}")
@@ -280,7 +280,7 @@ def locks(lake: str, mount: Mount | None) -> Iterator[Check]:
     if "://" in lake:
         return
     if mount is None:
-        yield check.unknown(f"the file system of {lake} cannot be told on this machine")
+        yield check.unknown(f"the file system of {lake} cannot be determined on this machine")
     elif mount.kind in _SHARED or mount.kind.split(".")[0] == _FUSE:
         yield check.warn(
             f"{lake} is on {mount.kind} ({mount.point}): whether its locks hold between machines depends on how it is "

@@ -243,12 +243,12 @@ class SilenceEvidence:
 
 def state(status: Status) -> Check:
     check = CheckSubject("table.state", status.table)
-    since, reason = _since_text(status), status.reason or "nobody said why"
+    since, reason = _since_text(status), status.reason or "no reason was recorded"
     if status.state in ("failed", CRASHED, UNREADABLE):
         fix = status.hint or f"`penstock run {status.table}` tries again"
         return check.red(f"{status.state}{since}: {reason}", fix)
     if status.state == "retrying":
-        return check.warn(f"trying again{since}: {reason}", status.hint or "it goes on by itself")
+        return check.warn(f"trying again{since}: {reason}", status.hint or "it continues by itself")
     if status.state == NOT_CREATED:
         return check.note("not created yet: it never ran", f"`penstock run {status.table}` makes it")
     return check.ok(f"{status.state}{since}")
@@ -275,7 +275,7 @@ def silent(
     lag_text += f", the oldest for {span(age)}" if age is not None else ""
     if status.state not in ALIVE:
         fix = f"`penstock run {status.table}`"
-        idle_text = f"nobody runs the table: it is {status.state}{_since_text(status)}"
+        idle_text = f"the table is not running: it is {status.state}{_since_text(status)}"
         usual_rest = max(_USUAL_REST, pause.seconds if pause is not None else 0.0)
         if age is not None and age <= usual_rest and status.state in ("finished", "stopped"):
             return check.note(f"{lag_text}; {idle_text}", fix)
@@ -289,8 +289,8 @@ def silent(
     if since_commit is not None and since_commit > patience and (age or 0) > patience:
         return check.red(
             f"{lag_text}; it runs (process {status.process}), but its last commit is {span(since_commit)} old",
-            "Spark's log in .penstock/logs says what it does; stop it and start it again: it goes on where the ledger "
-            "ends",
+            "Spark's log in .penstock/logs says what it does; stop it and start it again: it continues where the "
+            "ledger ends",
         )
     if not status.rows and since_commit is not None and since_commit < trigger_seconds:
         return check.note(
@@ -307,7 +307,7 @@ def _check_without_lag(check: CheckSubject, status: Status, evidence: SilenceEvi
             text += f"; the newest record of its topics is {span(max(0.0, (now_ms - evidence.newest_ms) / 1000))} old"
         return check.ok(text)
     if evidence.records_held == 0:
-        return check.note("the table is empty, and so are its topics: nobody has written to them")
+        return check.note("the table is empty, and so are its topics: no record was written to them")
     if status.batch:
         return check.note(
             f"{count(status.batch, 'batch', 'batches')} of this generation left no row: all were filtered, rejected or "
@@ -340,8 +340,8 @@ def foreign(status: Status, recent_commits: RecentCommits) -> Check:
     if changing:
         first_change = changing[0]
         return check.red(
-            f"version {first_change.version} ({first_change.operation}) removed or replaced rows, and nobody has "
-            "decided what follows: the table stops at its next batch",
+            f"version {first_change.version} ({first_change.operation}) removed or replaced rows and awaits a "
+            "decision: the table stops at its next batch",
             f"`penstock checkpoints reset {status.table} --to ledger` accepts it; docs/recovery.md has the ways on",
         )
     if recent_commits.foreign_appends:
@@ -350,7 +350,7 @@ def foreign(status: Status, recent_commits: RecentCommits) -> Check:
             f"{count(rows, 'row')} were added by others in {count(len(recent_commits.foreign_appends), 'commit')} of "
             f"the last {recent_commits.commits} (version "
             f"{listed((str(commit.version) for commit in recent_commits.foreign_appends), 3)})",
-            f"`penstock verify {status.table}` names what is doubled; let nobody else write to the table",
+            f"`penstock verify {status.table}` names what is doubled; keep other writers off the table",
         )
     return check.ok(f"the last {count(recent_commits.commits, 'commit')} are Penstock's own or changed no row")
 

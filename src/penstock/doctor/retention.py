@@ -30,7 +30,7 @@ HOUR, DAY = 3600.0, 86_400.0
 
 
 @dataclass(frozen=True)
-class TopicReader:
+class TopicDeadline:
     """The properties of a table that decide how long it may take to read something."""
 
     table: str
@@ -47,25 +47,25 @@ class TopicReader:
 
 
 def retention(
-    reader: TopicReader, unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention], now_ms: float
+    deadline: TopicDeadline, unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention], now_ms: float
 ) -> Check:
     """`settings` has every topic of `unread`."""
-    check = CheckSubject("kafka.retention", reader.table)
+    check = CheckSubject("kafka.retention", deadline.table)
     lost_from = [partition for partition in unread if partition.lost]
     if lost_from:
         lost_records = sum(partition.lost for partition in lost_from)
         return check.red(
             f"{count(lost_records, 'offset')} of {listed(partition.name for partition in lost_from)} were deleted "
             "before they were read",
-            f"`penstock checkpoints reset {reader.table} --to ledger` accepts the loss and goes on; keep the topic "
+            f"`penstock checkpoints reset {deadline.table} --to ledger` accepts the loss and continues; keep the topic "
             "longer (retention.ms) so that it does not come again",
         )
     limited = [partition for partition in unread if settings[partition.topic].retention_ms is not None]
     behind = [partition for partition in limited if partition.lag]
     sized = [partition for partition in unread if settings[partition.topic].retention_bytes is not None]
-    checks = [_check_waiting(check, reader, behind, settings, now_ms)] if behind else []
-    checks += [_check_arriving(check, reader, limited, settings)] if limited else []
-    checks += [_check_size_limit(check, reader, sized, settings)] if sized else []
+    checks = [_check_waiting(check, deadline, behind, settings, now_ms)] if behind else []
+    checks += [_check_arriving(check, deadline, limited, settings)] if limited else []
+    checks += [_check_size_limit(check, deadline, sized, settings)] if sized else []
     if not checks:
         return check.ok(
             f"the topics are kept for ever; {count(sum(partition.lag for partition in unread), 'record')} not read yet"
@@ -75,7 +75,7 @@ def retention(
 
 def _check_waiting(
     check: CheckSubject,
-    reader: TopicReader,
+    deadline: TopicDeadline,
     behind: list[PartitionBacklog],
     settings: Mapping[str, TopicRetention],
     now_ms: float,
@@ -93,21 +93,21 @@ def _check_waiting(
     partition = min(ages, key=lambda partition: kept_seconds[partition] - ages[partition])
     age, keeps = ages[partition], kept_seconds[partition]
     seconds_left = keeps - age
-    worse_text = f", and {reader.lag_grows_because}" if reader.lag_grows_because else ""
+    worse_text = f", and {deadline.lag_grows_because}" if deadline.lag_grows_because else ""
     text = (
         f"{count(unread_records, 'record')} not read yet{worse_text}; the oldest, in {partition.name}, is {span(age)} "
         f"old and kept for {span(keeps)}: "
     )
-    keep_longer = _set_topic_config(reader, partition.topic, "retention.ms", max(7 * DAY, 2 * keeps))
-    run_it = f"`penstock run {reader.table}` reads them; else keep the topic longer: {keep_longer}"
+    keep_longer = _set_topic_config(deadline, partition.topic, "retention.ms", max(7 * DAY, 2 * keeps))
+    run_it = f"`penstock run {deadline.table}` reads them; else keep the topic longer: {keep_longer}"
     if seconds_left <= 0:
         return check.red(f"{text}Kafka may delete it at any moment", run_it)
     text += f"at the earliest in {span(seconds_left)} it is deleted"
-    if seconds_left < reader.due:
-        return check.red(f"{text}, before {reader.due_text}", run_it)
-    if seconds_left < HOUR and reader.lag_grows_because:
+    if seconds_left < deadline.due:
+        return check.red(f"{text}, before {deadline.due_text}", run_it)
+    if seconds_left < HOUR and deadline.lag_grows_because:
         return check.red(text, run_it)
-    if seconds_left < min(DAY, keeps / 2) and reader.lag_grows_because:
+    if seconds_left < min(DAY, keeps / 2) and deadline.lag_grows_because:
         return check.warn(text, run_it)
     if len(ages) < len(behind):
         return check.note(f"{text}; of {len(behind) - len(ages)} of {len(behind)} partitions it is not known")
@@ -115,20 +115,23 @@ def _check_waiting(
 
 
 def _check_arriving(
-    check: CheckSubject, reader: TopicReader, limited: list[PartitionBacklog], settings: Mapping[str, TopicRetention]
+    check: CheckSubject,
+    deadline: TopicDeadline,
+    limited: list[PartitionBacklog],
+    settings: Mapping[str, TopicRetention],
 ) -> Check:
     """Records that arrive from now on are kept for the full retention time."""
     shortest = min(limited, key=lambda partition: settings[partition.topic].retention_ms or 0)
     keeps = (settings[shortest.topic].retention_ms or 0) / 1000
     text = f"{shortest.topic} keeps a record for {span(keeps)}"
-    enough = max(7 * DAY, 2 * (reader.pause.seconds if reader.pause else 0), 2 * reader.due)
-    keep_longer = _set_topic_config(reader, shortest.topic, "retention.ms", enough)
-    if keeps < reader.due:
-        return check.red(f"{text}, less than {reader.due_text}: records go between two batches", keep_longer)
-    if reader.pause is not None and keeps < reader.pause.seconds:
+    enough = max(7 * DAY, 2 * (deadline.pause.seconds if deadline.pause else 0), 2 * deadline.due)
+    keep_longer = _set_topic_config(deadline, shortest.topic, "retention.ms", enough)
+    if keeps < deadline.due:
+        return check.red(f"{text}, less than {deadline.due_text}: records go between two batches", keep_longer)
+    if deadline.pause is not None and keeps < deadline.pause.seconds:
         return check.warn(
-            f"{text}, less than the longest pause of the table, {span(reader.pause.seconds)} (before version "
-            f"{reader.pause.before_version}): such a pause would lose records",
+            f"{text}, less than the longest pause of the table, {span(deadline.pause.seconds)} (before version "
+            f"{deadline.pause.before_version}): such a pause would lose records",
             keep_longer,
         )
     if keeps < DAY:
@@ -137,7 +140,7 @@ def _check_arriving(
 
 
 def _check_size_limit(
-    check: CheckSubject, reader: TopicReader, sized: list[PartitionBacklog], settings: Mapping[str, TopicRetention]
+    check: CheckSubject, deadline: TopicDeadline, sized: list[PartitionBacklog], settings: Mapping[str, TopicRetention]
 ) -> Check:
     """The broker does not tell when a partition is full; the records it holds now did fit."""
     limit = min(settings[partition.topic].retention_bytes or 0 for partition in sized)
@@ -161,16 +164,16 @@ def _check_size_limit(
         f"; before the table's position in {partition.name} lie {count(records_before, 'record')}, "
         f"{rate(per_second or 0)} come: if the partition is full, that is {span(seconds_left)}"
     )
-    if partition.lag and (seconds_left < reader.due or (seconds_left < HOUR and reader.lag_grows_because)):
-        return check.red(text, f"`penstock run {reader.table}`; or give the topic more room (retention.bytes)")
+    if partition.lag and (seconds_left < deadline.due or (seconds_left < HOUR and deadline.lag_grows_because)):
+        return check.red(text, f"`penstock run {deadline.table}`; or give the topic more room (retention.bytes)")
     return check.note(text)
 
 
 def compaction(
-    reader: TopicReader, unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention], now_ms: float
+    deadline: TopicDeadline, unread: Sequence[PartitionBacklog], settings: Mapping[str, TopicRetention], now_ms: float
 ) -> list[Check]:
     """Empty if no topic is compacted."""
-    check = CheckSubject("kafka.compaction", reader.table)
+    check = CheckSubject("kafka.compaction", deadline.table)
     compacted = [partition for partition in unread if settings[partition.topic].compacts]
     if not compacted:
         return []
@@ -185,7 +188,7 @@ def compaction(
     ]
     if late:
         oldest_age, tombstones, topic = max(late)
-        keep_longer = _set_topic_config(reader, topic, "delete.retention.ms", 7 * DAY)
+        keep_longer = _set_topic_config(deadline, topic, "delete.retention.ms", 7 * DAY)
         return [
             check.warn(
                 f"{names}: the oldest unread record is {span(oldest_age)} old, and that a key was deleted is kept for "
@@ -193,7 +196,7 @@ def compaction(
                 f"read them in time, or keep them longer: {keep_longer}",
             )
         ]
-    if reader.merges:
+    if deadline.merges:
         return [check.ok(f"{names}: compacted; the table keeps the newest of each key too")]
     return [
         check.note(
@@ -203,9 +206,9 @@ def compaction(
     ]
 
 
-def _set_topic_config(reader: TopicReader, topic: str, name: str, seconds: float) -> str:
+def _set_topic_config(deadline: TopicDeadline, topic: str, name: str, seconds: float) -> str:
     change = f"{name}={round(seconds * 1000)}"
-    return f"`kafka-configs.sh --bootstrap-server {reader.bootstrap} --alter --topic {topic} --add-config {change}`"
+    return f"`kafka-configs.sh --bootstrap-server {deadline.bootstrap} --alter --topic {topic} --add-config {change}`"
 
 
 # The upstream tables of a table: how far behind it is, and how long they keep what it has not read.
@@ -345,7 +348,7 @@ def delta_retention(reader: str, upstream: UpstreamFacts, pause: Pause | None, n
         first, last = upstream.lost
         return check.red(
             f"versions {first} to {last} of {name} were not read, and its log no longer has them",
-            f"`penstock checkpoints reset {reader} --to earliest|latest|source:N` decides where to go on",
+            f"`penstock checkpoints reset {reader} --to earliest|latest|source:N` decides where to continue",
         )
     if upstream.unknown:
         return check.unknown(upstream.unknown)

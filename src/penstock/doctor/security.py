@@ -131,7 +131,7 @@ def kafka(cluster: Cluster) -> Check:
         )
     if cluster.protocol == "PLAINTEXT":
         return check.warn(
-            f"{text}: records go to and from {listed(remote_hosts)} in clear, and nobody is asked who he is", tls_fix
+            f"{text}: records go to and from {listed(remote_hosts)} in clear, without authentication", tls_fix
         )
     if cluster.options.get("ssl.endpoint.identification.algorithm") == "":
         return check.warn(
@@ -146,7 +146,7 @@ def target(name: str, to: TargetPlan) -> Check:
     check = CheckSubject("targets.secure", name)
     host = _host(to)
     if host is None:
-        return check.unknown(f"the machine in {to.address} cannot be told")
+        return check.unknown(f"the host in {to.address} cannot be determined")
     if is_loopback(host):
         return check.ok(f"{to.address}: this machine only")
     if to.encrypted:

@@ -191,7 +191,7 @@ def topics(subscribed: Subscription, offsets: TopicOffsets, names: Sequence[str]
     if differences:
         return check.red(
             "; ".join(differences[:3]) + (f"; and {len(differences) - 3} more" if len(differences) > 3 else ""),
-            f"the table stops at it. To accept that and go on with what is there: "
+            f"the table stops at it. To accept that and continue with what is there: "
             f"`penstock checkpoints reset {subscribed.table} --to ledger`",
         )
     matched = read_topics(subscribed, offsets)

@@ -12,10 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.doctor.check import CheckSubject, count
-from penstock.doctor.check import listed as said_list
+from penstock.doctor.check import CheckSubject, count, listed
 from penstock.errors import SetupError
-from penstock.spark.jars import compare, jar_folder, listed
+from penstock.spark.jars import compare, jar_folder, jar_hashes
 from penstock.spark.java import OLDEST, SUPPORTED, java_version
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def packages(required: Mapping[str, str], installed: Mapping[str, str]) -> Check
         problems.append(f"Python {platform.python_version()} (wanted 3.11 or newer)")
     if problems:
         arguments = " ".join(f"'{name}{required[name]}'" for name in required)
-        return check.red(said_list(problems), f"`pip install {arguments}`, or `make setup` in a checkout")
+        return check.red(listed(problems), f"`pip install {arguments}`, or `make setup` in a checkout")
     return check.ok(f"Python {platform.python_version()}, " + ", ".join(f"{n} {v}" for n, v in installed.items()))
 
 
@@ -108,11 +107,11 @@ def jars(sets: Iterable[str]) -> Iterator[Check]:
             continue
         if problems:
             yield check.red(
-                f"{folder}: {said_list(str(problem).partition(chr(10))[0] for problem in problems)}",
+                f"{folder}: {listed(str(problem).partition(chr(10))[0] for problem in problems)}",
                 f"if you did not change them, find out who did; then: `rm -r {folder} && penstock jars fetch`",
             )
         else:
-            yield check.ok(f"{count(len(listed()[set_name]), 'jar')} of '{set_name}', all as listed")
+            yield check.ok(f"{count(len(jar_hashes()[set_name]), 'jar')} of '{set_name}', all as listed")
 
 
 def java() -> Check:

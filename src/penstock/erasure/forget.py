@@ -111,7 +111,7 @@ class ErasureResult:
             if place.rows_left
         ]
         problems += [
-            f"{place.name}: {reader} still needs {counted(files, 'file')} of it, and somebody is in there"
+            f"{place.name}: {reader} still needs {counted(files, 'file')} of it, and they hold a forgotten subject"
             for place in self.places.values()
             for reader, files in place.needed_by.items()
         ]
@@ -174,8 +174,8 @@ TRIES = 3
 def run_forget(
     spark: SparkSession, plan: Plan, store: Store, planned: ErasurePlan, *, run: Run, tell: Tell, patience: float
 ) -> ErasureResult:
-    """Needs a session of `beside_a_runner`. `run` runs a table up to the current end of its sources; `patience` is how
-    many seconds to wait for tables of other processes."""
+    """Needs the session of a plan `with_commit_waiting`. `run` runs a table up to the current end of its sources;
+    `patience` is how many seconds to wait for tables of other processes."""
     assert plan.forget is not None
     tell("", "names are added to the suppression list")
     suppression_list = SuppressionList(plan.forget, store)

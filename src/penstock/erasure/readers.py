@@ -64,11 +64,11 @@ def rebuild_from_start(
     ]
     if late:
         raise UsageError(
-            f"it rests on Spark's state and begins to read {', '.join(map(str, late))} later than at the start: made "
-            "anew, it would lack rows",
+            f"it depends on Spark's state and begins to read {', '.join(map(str, late))} later than at the start: "
+            "rebuilt, it would lack rows",
             hint=f"`penstock checkpoints reset {table.name} --to starting` when that may be",
         )
-    tell(table.name, "rests on Spark's state, which is made anew")
+    tell(table.name, "depends on Spark's state, which is rebuilt")
     head = run_reset(spark, plan, plan_stream_reset(table, store, "starting"))
     for name in store.names(table.checkpoints):
         generation = name.partition(".")[0]
@@ -190,7 +190,7 @@ def _replay_final_windows(
     if erased_version is None or (head.entry.base is not None and head.entry.base >= erased_version):
         return
     with exclusive_table(spark, plan, table) as work:
-        tell(table.name, "is made anew")
+        tell(table.name, "is rebuilt")
         replay(work, None, "replay, after a forget")
 
 

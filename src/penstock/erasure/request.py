@@ -39,7 +39,7 @@ def names(plan: Plan, arguments: Sequence[str], file_text: str | None, file_name
     subjects = list(dict.fromkeys(subject for table in plan.tables for subject in table.subjects))
     if not subjects:
         raise UsageError(
-            "no table of this project says where it holds subjects, so nobody can be found",
+            "no table of this project says where it holds subjects, so no subject can be found",
             hint="write under a table in penstock.yml: subjects: {customer: customer_id}; docs/forget.md has more",
         )
     entries = [(f"--subject {index}", text) for index, text in enumerate(arguments, 1)]
@@ -47,11 +47,11 @@ def names(plan: Plan, arguments: Sequence[str], file_text: str | None, file_name
         lines = _lines(file_text)
         if not lines:
             raise UsageError(
-                f"{file_name} names nobody", hint="one KEY=VALUE a line; lines that begin with # are left out"
+                f"{file_name} names no subject", hint="one KEY=VALUE a line; lines that begin with # are left out"
             )
         entries += [(f"{file_name}:{number}", text) for number, text in lines]
     if not entries:
-        raise UsageError("nobody is named", hint=f"{_EXAMPLE}, or --subjects FILE with one KEY=VALUE a line")
+        raise UsageError("no subject is named", hint=f"{_EXAMPLE}, or --subjects FILE with one KEY=VALUE a line")
     parsed = (_parse_name(origin, text, subjects) for origin, text in entries)
     return list(dict.fromkeys(Name(name.subject, form) for name in parsed for form in normal_forms(name.value)))
 

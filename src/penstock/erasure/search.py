@@ -354,7 +354,7 @@ class LakeSearch:
             return self._store.read(path)
         file = Path(path)
         if file.exists() and not file.is_file() and not file.is_dir():  # reading a pipe would wait forever
-            raise OSError(errno.EINVAL, "it is no ordinary file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         try:
             return file.read_bytes()
         except (FileNotFoundError, IsADirectoryError):

@@ -46,7 +46,7 @@ class Sighting:
     """The name is the whole text."""
     text: str = field(default="", repr=False)
     offset: int = 0
-    """Offset in `around` at which it begins."""
+    """Offset in `text` at which it begins."""
 
     def is_name(self, others: Iterable[str] = ()) -> bool:
         """Whether it is a name as it is written, and not part of one of `others`."""

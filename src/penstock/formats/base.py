@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.errors import Terminal
 from penstock.spark.sql_text import literal, quote
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ class Decoded:
     """A struct of reason and detail: computed for bad records only."""
     is_dropped: str = "false"
     """True or false: the record is neither a row nor a fault, and is counted as dropped."""
+    unknown: str | None = None
+    """The first field that the schema does not name, or NULL. A format that names its fields declares it."""
+    rescued: str | None = None
+    """All such fields as the text of a JSON object, or NULL; None if the decoder does not collect them."""
+
+    @property
+    def unknown_field(self) -> str:
+        if self.unknown is None:
+            raise Terminal(
+                "the decoder does not tell which fields of a record are unknown: new fields cannot stop the table",
+                hint="declare Decoded.unknown in the decoder; or remove `new_fields: fail`",
+            )
+        return self.unknown
 
 
 class Decoder(Protocol):

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from penstock.plan.stages import DecodePlan
 
 RESCUED = "_rescued"
-UNKNOWN = f"{PARSED}.__unknown"
-"""The first field of a record, at any depth, that the schema does not name."""
+_UNKNOWN, _RESCUED_FIELDS = f"{PARSED}.__unknown", f"{PARSED}.__rescued"
 KEY = "__key"
 """The column with the key of each record as text, or NULL: for a deleted row it may be all that is known."""
 
@@ -89,7 +88,8 @@ def _decoded(
     names = [*(field.name for field in plan.schema.fields), *more_columns]
     columns = [(name, f"{PARSED}.{quote(name)}") for name in names]
     if plan.rescue:
-        columns.append((RESCUED, f"{PARSED}.__rescued"))
+        columns.append((RESCUED, _RESCUED_FIELDS))
     why = case(absent(plan.column, binary), f"named_struct('reason', {PARSED}.__reason, 'detail', {PARSED}.__detail)")
     frame = records.withColumn(PARSED, JvmColumn(parsed))
-    return Decoded(frame, tuple(columns), f"({PARSED}.__reason IS NOT NULL)", why)
+    bad = f"({PARSED}.__reason IS NOT NULL)"
+    return Decoded(frame, tuple(columns), bad, why, unknown=_UNKNOWN, rescued=_RESCUED_FIELDS)

@@ -115,7 +115,7 @@ def why_rebuild(checkpoint: Checkpoint | None, entry: Entry, *, stateful: bool =
             f"{position.differences(entry.after, ahead.after)}",
             where=entry.table,
             hint=f"`penstock checkpoints reset {entry.table} --to "
-            + ("starting` empties the table and begins anew" if stateful else "ledger` reads those records again"),
+            + ("starting` empties the table and starts over" if stateful else "ledger` reads those records again"),
         )
     return _why_out_of_step(checkpoint, entry, planned, committed)
 
@@ -233,14 +233,14 @@ def _write_batch(
 
 def start_over_hint(table: str) -> str:
     return (
-        f"begin anew: `penstock checkpoints reset {table} --to starting` empties the table and reads its sources from "
+        f"start over: `penstock checkpoints reset {table} --to starting` empties the table and reads its sources from "
         "their start"
     )
 
 
 def state_lost(table: str, why: str) -> Terminal:
     return Terminal(
-        f"the checkpoint holds Spark's state of this table and cannot be made again: {why}",
+        f"the checkpoint holds Spark's state of this table and cannot be rebuilt: {why}",
         where=table,
         hint=f"nothing was written. Put the checkpoint back, or {start_over_hint(table)}",
     )

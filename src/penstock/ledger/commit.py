@@ -1,4 +1,7 @@
-"""The one place that writes a commit: rows or none, always with a ledger entry, always confirmed from the log."""
+"""The ledger entry of a commit: passed to Delta as its metadata, and confirmed from the log.
+
+Appends and overwrites of rows, and entries without rows, are written here; other commits are made where their rows are.
+Also: which files a commit removed."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def read_head(log: DeltaLog) -> LedgerHead | None:
         f"the folder holds a Delta table ({len(later)} commits) without a ledger entry of this table: it was made or "
         "replaced by hand",
         where=log.table,
-        hint="move it away; or go on in it from a position that you choose, whatever it holds already: "
+        hint="move it away; or continue in it from a position of your choice, whatever it holds already: "
         f'`penstock checkpoints reset {log.table} --to earliest|latest|\'{{"topic": {{"0": 120}}}}\'`',
     )
 
@@ -228,7 +228,7 @@ def _table_changed_error(head: LedgerHead, commit: Commit, log: DeltaLog) -> Tab
         f"version {commit.version} ({commit.operation}), not made by Penstock, changed rows after batch {entry.batch}: "
         f"{change}",
         where=table,
-        hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and goes on from "
+        hint=f"decide: `penstock checkpoints reset {table} --to ledger` accepts the table as it is and continues from "
         f"{', '.join(map(describe_position, entry.after))}; `penstock checkpoints reset {table} {option}` reads again "
         "from the position of that version",
     )
@@ -252,7 +252,7 @@ def check(last: Entry, generation: int, batch: int, before: tuple[str, ...], aft
         raise Fenced(
             f"generation {generation} was replaced by generation {last.generation} ({last.kind})",
             where=last.table,
-            hint="the table goes on from its ledger by itself",
+            hint="the table continues from its ledger by itself",
         )
     if last.generation == generation:
         if (

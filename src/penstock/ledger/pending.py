@@ -25,10 +25,10 @@ def start_position(log: DeltaLog, entry: Entry) -> tuple[str, ...]:
             first = commit.entry
     if first is None or first.kind != "genesis" or dict(first.subscription) != dict(entry.subscription):
         raise Terminal(
-            "where it began to read is no longer in its log, or it has read another source before: what it was made of "
-            "cannot be told",
+            "its start position is no longer in its log, or it read another source before: what it was made of is "
+            "unknown",
             where=log.table,
-            hint="begin anew: `penstock checkpoints reset` to a position of your choice",
+            hint="start over: `penstock checkpoints reset` to a position of your choice",
         )
     return first.after
 

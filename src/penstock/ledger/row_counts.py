@@ -66,7 +66,7 @@ def read_row_counts(store: Store, folder: str, batch: int) -> RowCounts:
 
 
 @dataclass(frozen=True)
-class Conserved:
+class RowBalance:
     """The counts of a whole table."""
 
     read: int
@@ -104,8 +104,8 @@ class Conserved:
             yield f"{-self.reshaped:,} left out or joined by its stages"
 
 
-def conserved_counts(counts: RowCounts, written: int, *, batches: int | None) -> Conserved:
+def row_balance(counts: RowCounts, written: int, *, batches: int | None) -> RowBalance:
     """The totals of a table whose ledger holds these counts; `batches` is how many it has had, None if unknown."""
     names = (READ, RESHAPED, REJECTED, DROPPED, DUPLICATES, SUPERSEDED, FORGOTTEN, CONFLICTS)
     uncounted = max(0, batches - counts.get(BATCHES, 0)) if batches is not None else 0
-    return Conserved(written=written, uncounted=uncounted, **{name: counts.get(name, 0) for name in names})
+    return RowBalance(written=written, uncounted=uncounted, **{name: counts.get(name, 0) for name in names})

@@ -36,6 +36,14 @@ class WriteTarget(Protocol):
     def lazy(self) -> bool:
         """Nothing is committed: the receiver of the rows computes them later."""
 
+    @property
+    def entry(self) -> Entry | None:
+        """The entry as the processor has changed it while it wrote; None if it has not."""
+
+    @property
+    def columns(self) -> Callable[[StructType], None] | None:
+        """Sets the columns that the table will have, before anything is written; None if the table itself has them."""
+
     def existing_rows(self, session: SparkSession) -> DataFrame | None:
         """The existing rows that stay, next to those of the batch; None if there are none."""
 
@@ -55,6 +63,7 @@ class DeltaTableTarget:
     lazy: bool = False
     store: Callable[[Pins], None] | None = None
     """Stores the pins next to the offsets of the batch."""
+    columns: None = field(default=None, init=False)
     entry: Entry | None = field(default=None, init=False)
     """The entry as the processor has pinned it again; None if it has not."""
 

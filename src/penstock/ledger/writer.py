@@ -87,7 +87,7 @@ BYTES_PER_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class WriterTarget:
+class WriterSettings:
     """A table and its checkpoint, as the writer of its batches sees them."""
 
     table: str
@@ -123,8 +123,8 @@ class BatchWriter:
     """Writes the batches of one running query, in their order. Knows the end of the ledger, so that a batch reads only
     what is new in the log."""
 
-    def __init__(self, target: WriterTarget, head: LedgerHead) -> None:
-        self._target = target
+    def __init__(self, settings: WriterSettings, head: LedgerHead) -> None:
+        self._settings = settings
         self._head = head
         self._generation = head.entry.generation
         self._reported_version = head.commit.version
@@ -143,14 +143,14 @@ class BatchWriter:
     ) -> Written:
         """Raises, without writing, if the batch does not follow the ledger or its source is not what was read before;
         the source is checked before the lock is taken, because that may talk to a broker."""
-        target, started_ms = self._target, round(time.time() * 1000)
+        settings, started_ms = self._settings, round(time.time() * 1000)
         before, planned = self._planned_range(number)
         after, time_ms = planned.after, planned.time_ms
-        ids = target.source.ids(after)
-        acquire_commit(target.lock, target.table)
+        ids = settings.source.ids(after)
+        acquire_commit(settings.lock, settings.table)
         try:
-            self._head = advance(self._head, target.log)
-            appends = refuse_foreign_changes(self._head, target.log)
+            self._head = advance(self._head, settings.log)
+            appends = refuse_foreign_changes(self._head, settings.log)
             verdict = check(self._head.entry, self._generation, number, before, after)
             if verdict is Verdict.WRITE:
                 self._refuse_at_limit(before)
@@ -160,83 +160,85 @@ class BatchWriter:
                 entry = replace(self._next_entry(number, before, after, pins, ids), started_ms=started_ms)
                 self._head = self._commit(batch, entry, processor)
                 rows = self._head.commit.rows
-                appends += refuse_foreign_changes(self._head, target.log)  # what was committed meanwhile
+                appends += refuse_foreign_changes(self._head, settings.log)  # what was committed meanwhile
             row_counts = self._complete(batch, number, processor, written=verdict is Verdict.WRITE)
             foreign = tuple(commit for commit in appends if commit.version > self._reported_version)
             self._reported_version = self._head.version
-            remarks = tuple(target.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
+            remarks = tuple(settings.source.remarks(before, after)) if verdict is Verdict.WRITE else ()
             remarks += processor.remarks
             return Written(number, rows, verdict, self._head.commit.version, time_ms, foreign, row_counts, remarks)
         finally:
-            target.lock.release()
+            settings.lock.release()
             processor.release()
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
         """Holds the commit lock: nobody else commits to the table meanwhile."""
-        acquire_commit(self._target.lock, self._target.table)
+        acquire_commit(self._settings.lock, self._settings.table)
         try:
             yield
         finally:
-            self._target.lock.release()
+            self._settings.lock.release()
 
     def replaced_by(self) -> Entry | None:
         """The last entry, if it is of a later generation: an idle query would not reach the check that finds it. None
         while another process is still doing what it was opened for: on stores without our locks both would do it."""
-        entries = [commit.entry for commit in self._target.log.since(self._head.version) if commit.entry is not None]
+        entries = [commit.entry for commit in self._settings.log.since(self._head.version) if commit.entry is not None]
         last = entries[-1] if entries else None
         return last if last is not None and last.generation > self._generation and not last.unfinished else None
 
     def maintain_ledger(self, spark: SparkSession) -> None:
         """Called now and then. Repeats the last entry of an idle table before log retention removes it, and removes old
         tombstones."""
-        target = self._target
-        if not needs_carry(self._head) and target.purge is None:
+        settings = self._settings
+        if not needs_carry(self._head) and settings.purge is None:
             return
-        acquire_commit(target.lock, target.table)
+        acquire_commit(settings.lock, settings.table)
         try:
-            self._head = carry_forward(spark, target.log, advance(self._head, target.log), target.uri)
-            if target.purge is not None:
-                target.purge(self._head)
+            self._head = carry_forward(spark, settings.log, advance(self._head, settings.log), settings.uri)
+            if settings.purge is not None:
+                settings.purge(self._head)
         finally:
-            target.lock.release()
+            settings.lock.release()
 
     def _planned_range(self, number: int) -> tuple[tuple[str, ...], PlannedBatch]:
         """Spark writes `offsets/N` before it calls foreachBatch(N): that file says what the batch reads."""
-        target, last = self._target, self._head.entry
-        planned = read_planned(target.store, target.checkpoint, number)
+        settings, last = self._settings, self._head.entry
+        planned = read_planned(settings.store, settings.checkpoint, number)
         if planned is None:
-            raise Transient(f"offsets/{number} of the checkpoint is gone", where=target.table)
+            raise Transient(f"offsets/{number} of the checkpoint is gone", where=settings.table)
         if self._planned is not None and self._planned[0] == number - 1:
             before = self._planned[1].after
-        elif (earlier := read_planned(target.store, target.checkpoint, number - 1)) is not None:
+        elif (earlier := read_planned(settings.store, settings.checkpoint, number - 1)) is not None:
             before = earlier.after
         elif number == last.batch == 0:
             before = last.before  # the empty batch with which a query that keeps state begins
         elif number == last.batch + 1:
             before = last.after  # the folder was emptied under a running query: Spark continues from memory, so do we
         else:
-            raise Transient(f"offsets/{number - 1} of the checkpoint is gone", where=target.table)
+            raise Transient(f"offsets/{number - 1} of the checkpoint is gone", where=settings.table)
         self._planned = (number, planned)
         return before, planned
 
     def _pin(self, batch: DataFrame, number: int, planned: PlannedBatch, processor: BatchProcessor) -> Pins:
-        target = self._target
-        earlier_pins = None if self._checked_pins else read_pins(target.store, target.checkpoint, number)
+        settings = self._settings
+        earlier_pins = None if self._checked_pins else read_pins(settings.store, settings.checkpoint, number)
         self._checked_pins = True  # only the first batch of a query can have been started before
         inputs = processor.pin(batch, self._head.entry.pins, planned.after)
         lookups = {**inputs.lookups, **(earlier_pins.lookups if earlier_pins else {})}
         aside = (
-            earlier_pins.set_aside if earlier_pins is not None and earlier_pins.definition == target.definition else ()
+            earlier_pins.set_aside
+            if earlier_pins is not None and earlier_pins.definition == settings.definition
+            else ()
         )
-        pins = Pins(planned.time_ms, target.definition, lookups, inputs.watermark, aside)
-        store_pins(target.store, target.checkpoint, number, pins)
+        pins = Pins(planned.time_ms, settings.definition, lookups, inputs.watermark, aside)
+        store_pins(settings.store, settings.checkpoint, number, pins)
         return pins
 
     def _next_entry(
         self, number: int, before: tuple[str, ...], after: tuple[str, ...], pins: Pins, ids: Mapping[str, str]
     ) -> Entry:
-        target, head = self._target, self._head
+        settings, head = self._settings, self._head
         return head.entry.next_entry(
             "batch",
             generation=self._generation,
@@ -245,7 +247,7 @@ class BatchWriter:
             after=after,
             pins=pins,
             topics=ids,
-            subscription=target.source.subscription,
+            subscription=settings.source.subscription,
             counts=head.counts,
             seen=head.version,
             filled=head.filled,
@@ -255,32 +257,34 @@ class BatchWriter:
     def _refuse_at_limit(self, before: tuple[str, ...]) -> None:
         """Raises at the position where its generation stops: its next start continues elsewhere."""
         if before == (self._head.entry.stop_position,):
-            raise Transient("what comes next was undone upstream: it goes on after that", where=self._target.table)
+            raise Transient(
+                "the next upstream versions were rewound: the table restarts after them", where=self._settings.table
+            )
 
     def _commit(self, batch: DataFrame, entry: Entry, processor: BatchProcessor) -> LedgerHead:
-        target, log = self._target, self._target.log
-        store = partial(store_pins, target.store, target.checkpoint, entry.batch)
-        write_target = DeltaTableTarget(target.uri, target.idempotent, store=store)
+        settings, log = self._settings, self._settings.log
+        store = partial(store_pins, settings.store, settings.checkpoint, entry.batch)
+        write_target = DeltaTableTarget(settings.uri, settings.idempotent, store=store)
         processor.write(batch, entry, write_target, files=self._file_count(entry, batch))
         entry = write_target.entry or entry
         confirmed = confirm(self._head, log, entry)
         if confirmed is not None:
             return confirmed
         # No row in the range (only transaction markers, say): Delta by itself makes no commit of that.
-        append_entry(batch.sparkSession, target.uri, entry)
+        append_entry(batch.sparkSession, settings.uri, entry)
         return must_confirm(self._head, log, entry)
 
     def _complete(self, batch: DataFrame, number: int, processor: BatchProcessor, *, written: bool) -> RowCounts:
-        head, target = self._head, self._target
+        head, settings = self._head, self._settings
         row_counts = processor.complete(batch, head.entry, rows=head.counts.rows, written=written)
         if row_counts:
-            store_row_counts(target.store, target.checkpoint, number, row_counts)
+            store_row_counts(settings.store, settings.checkpoint, number, row_counts)
             self._head = replace(head, row_counts=row_counts)
         return row_counts
 
     def _file_count(self, entry: Entry, batch: DataFrame) -> int:
         """How many files the rows deserve: a small batch costs one task and leaves one file."""
-        rows = self._target.source.size(entry.before, entry.after)
+        rows = self._settings.source.size(entry.before, entry.after)
         if rows is None:
             return max(1, math.ceil(_bytes_read(batch) / BYTES_PER_FILE))
         commit = self._head.commit

@@ -258,7 +258,7 @@ def _zorder_error(error: PySparkException, place: MaintainedTable, goal: LayoutG
     columns = ", ".join(goal.zorder_by)
     if "DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS" in str(error):
         return Terminal(
-            f"zorder_by: {columns}: the table keeps no statistics of these columns, so their order would help nobody",
+            f"zorder_by: {columns}: the table keeps no statistics of these columns, so ordering by them would not help",
             where=place.name,
             hint="order by columns that have some; delta.dataSkippingStatsColumns says which they are",
         )
@@ -414,14 +414,15 @@ class OptimizeResult:
 def run_optimize(
     spark: SparkSession, plan: Plan, planned: OptimizePlan, store: Store, tell: Tell, *, by: str = "penstock optimize"
 ) -> OptimizeResult:
-    """Handles each table separately: one failure does not stop the others. Needs a session of `beside_a_runner`."""
+    """Handles each table separately: one failure does not stop the others. Needs the session of a plan
+    `with_commit_waiting`."""
     result = OptimizeResult(errors=planned.problems)
     for task in planned.todo:
         name, table = task.place.name, task.table
         tell(name, task.steps[0].describe())
         try:
             with exclusive_maintenance(spark, plan, table.name):
-                hold = paused_batches(spark, plan, table.name)
+                pause_batches = paused_batches(spark, plan, table.name)
                 result.done[name] = optimize(
                     spark,
                     plan,
@@ -429,9 +430,9 @@ def run_optimize(
                     task.place,
                     store,
                     by=by,
-                    hold=hold,
+                    pause_batches=pause_batches,
                     full=planned.full,
-                    beside=True,
+                    concurrent=True,
                     planned=task.steps,
                 )
         except Exception as error:
@@ -449,13 +450,14 @@ def optimize(
     store: Store,
     *,
     by: str,
-    hold: PauseBatches,
+    pause_batches: PauseBatches,
     full: bool = False,
-    beside: bool = False,
+    concurrent: bool = False,
     planned: Sequence[OptimizeStep] | None = None,
 ) -> Optimized:
-    """Carries out the `planned` steps; None: those that pay now. Needs the table's maintenance lock. `hold` makes the
-    table's batches wait; with `beside` it is used only for the last attempt, when batches have interfered before."""
+    """Carries out the `planned` steps; None: those that pay now. Needs the table's maintenance lock.
+    `pause_batches` makes the table's batches wait; with `concurrent` it is used only for the last attempt, when batches
+    have interfered before."""
     before = layout = snapshot_layout(spark, place.uri)
     history = read_history(store, plan.system, place.name)
     goal = layout_goal(plan, table, place, layout, history, full=full)
@@ -469,7 +471,7 @@ def optimize(
             # A vacuum of the table knows by this that there are files that are not committed yet.
             history = replace(history, began_ms=now_ms())
             write_memory(store, plan.system, place.name, history)
-            _rewrite_with_retries(spark, place, layout, step, goal, by, hold, beside=beside)
+            _rewrite_with_retries(spark, place, layout, step, goal, by, pause_batches, concurrent=concurrent)
             done.append(step)
             layout = snapshot_layout(spark, place.uri)
             if step.kind in ("zorder", "cluster"):
@@ -488,13 +490,13 @@ def _rewrite_with_retries(
     step: OptimizeStep,
     goal: LayoutGoal,
     by: str,
-    hold: PauseBatches,
+    pause_batches: PauseBatches,
     *,
-    beside: bool,
+    concurrent: bool,
 ) -> None:
     for attempt in range(1, TRIES + 1):
         try:
-            with nullcontext() if beside and attempt < TRIES else hold():
+            with nullcontext() if concurrent and attempt < TRIES else pause_batches():
                 rewrite(spark, place, layout, step, goal, by)
             return
         except Exception as error:
@@ -502,7 +504,7 @@ def _rewrite_with_retries(
                 raise
             if attempt == TRIES:
                 raise Conflict(
-                    f"batches changed its files {TRIES} times while they were written anew",
+                    f"batches changed its files {TRIES} times while they were rewritten",
                     where=place.name,
                     hint="nothing was lost. Run it again when less is changed, or between two runs of the table",
                 ) from error

@@ -52,7 +52,7 @@ class Need:
 
     reader: str
     what: str
-    """Continues the sentence that starts with `who`: `has read up to version 7 of 12`."""
+    """Continues the sentence that starts with `reader`: `has read up to version 7 of 12`."""
     since_ms: int | None
     """It needs files that were removed then or later. None: unknown, so no file may be deleted."""
     version: int | None = None
@@ -233,7 +233,7 @@ def _reader_needs(reader: TablePlan, uri: str, log: RecentLog, store: Store, now
         return
     head = ledger_end(RecentLog(store, reader.uri, reader.name))
     if isinstance(head, str):
-        yield Need(reader.name, f"reads it, and nobody can tell how far: {head}", None)
+        yield Need(reader.name, f"reads it, and how far is unknown: {head}", None)
         return
     for source in sources:
         yield from _stream_needs(reader, source, head, log, now_ms)

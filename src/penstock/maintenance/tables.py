@@ -68,8 +68,8 @@ def unreadable_log(error: Exception, name: str) -> PenstockError:
 
 
 def all_maintained_tables(table: TablePlan, store: Store) -> list[MaintainedTable]:
-    """`places` and also those that nothing reads any more but that still hold rows: a quarantine or tombstones of an
-    earlier definition, and those of an earlier table of the same name, which were moved aside."""
+    """`maintained_tables`, and also those that nothing reads any more but that still hold rows: a quarantine or
+    tombstones of an earlier definition, and those of an earlier table of the same name, which were moved aside."""
     maintained = maintained_tables(table)
     uris = {place.uri for place in maintained}
     return [*maintained, *(place for place in _leftover_places(table, store) if place.uri not in uris)]
@@ -117,7 +117,7 @@ def paused_batches(spark: SparkSession, plan: Plan, table: str) -> PauseBatches:
     """For a command beside a runner: the table's batches wait, each for at most two minutes before it tries again."""
 
     @contextmanager
-    def hold() -> Iterator[None]:
+    def pause_batches() -> Iterator[None]:
         if not plan.local:
             yield
             return
@@ -125,7 +125,7 @@ def paused_batches(spark: SparkSession, plan: Plan, table: str) -> PauseBatches:
             acquire_commit(lock, table, patience=_PATIENCE)
             yield
 
-    return hold
+    return pause_batches
 
 
 # Sessions for maintenance: each has separate settings, so that none of them affects a batch.

@@ -358,7 +358,8 @@ class VacuumResult:
 def run_vacuum(
     spark: SparkSession, plan: Plan, planned: VacuumPlan, store: Store, tell: Tell, *, by: str = "penstock vacuum"
 ) -> VacuumResult:
-    """Handles each table separately: one failure does not stop the others. Needs a session of `beside_a_runner`."""
+    """Handles each table separately: one failure does not stop the others. Needs the session of a plan
+    `with_commit_waiting`."""
     result = VacuumResult(errors=planned.problems)
     for table in planned.project_tables:
         steps = list(planned.steps_of(table))
@@ -367,7 +368,7 @@ def run_vacuum(
         tell(table.name, "deleting files")
         try:
             with exclusive_maintenance(spark, plan, table.name):
-                hold = paused_batches(spark, plan, table.name)
+                pause_batches = paused_batches(spark, plan, table.name)
                 for task in planned.tables_of(table):
                     result.done[task.place.name] = vacuum(
                         spark,
@@ -376,12 +377,12 @@ def run_vacuum(
                         task.place,
                         store,
                         by=by,
-                        hold=hold,
+                        pause_batches=pause_batches,
                         retain_ms=planned.retain_ms,
                         planned=task,
                     )
                 if any(isinstance(step, DropOldCheckpoints) for step in steps):
-                    remove_leftovers(plan, table, store, hold)
+                    remove_leftovers(plan, table, store, pause_batches)
         except Exception as error:
             result.errors[table.name] = explain(error, table.name, str(logs_folder(plan)))
             if isinstance(result.errors[table.name], JvmDied):
@@ -397,15 +398,15 @@ def vacuum(
     store: Store,
     *,
     by: str,
-    hold: PauseBatches,
+    pause_batches: PauseBatches,
     retain_ms: int | None = None,
     planned: TableVacuum | None = None,
 ) -> Vacuumed:
     """Needs the table's maintenance lock. Goes no further than `planned`, which the user has seen; and checks all needs
     again, since readers may have moved."""
     still = at_once(plan, retain_ms)
-    pause: PauseBatches = nullcontext if still else hold
-    with hold() if still else nullcontext():
+    pause: PauseBatches = nullcontext if still else pause_batches
+    with pause_batches() if still else nullcontext():
         plan_again = partial(plan_table_vacuum, plan, table, place, store, retain_ms=retain_ms)
         task = _extend_memory(spark, place, by, pause, plan_again)
         task = with_files(spark, _limit_to_plan(task, planned), store)
@@ -446,9 +447,9 @@ def _extend_memory(
     return replace(plan_again(snapshot_layout(spark, place.uri)), remember_ms=task.remember_ms)
 
 
-def remove_leftovers(plan: Plan, table: TablePlan, store: Store, hold: PauseBatches) -> list[str]:
+def remove_leftovers(plan: Plan, table: TablePlan, store: Store, pause_batches: PauseBatches) -> list[str]:
     """Removes Penstock's own leftovers and returns them."""
-    with hold():
+    with pause_batches():
         folders = leftovers_of(plan, table, store)
         for folder in folders:
             store.delete(folder)

@@ -110,7 +110,7 @@ def position_problems(position: Offsets, ids: Mapping[str, str], offsets: TopicO
     for topic in sorted(position):
         if recreated(topic, ids, offsets):
             problems.append(
-                f"topic {topic} was deleted and made again (id {ids[topic]}, now {offsets.topics[topic].id}): "
+                f"topic {topic} was deleted and recreated (id {ids[topic]}, now {offsets.topics[topic].id}): "
                 "the table's offsets are those of the old one"
             )
     for lag in partition_lags(position, offsets):

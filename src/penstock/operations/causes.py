@@ -79,13 +79,15 @@ def explain(error: BaseException, table: str, log: str) -> PenstockError:
     if _CHECKPOINT.search(text):
         return CheckpointUnreadable(f"the checkpoint cannot be read: {line}", where=table)
     if _DISK_FULL.search(text):
-        return Transient(f"the disk is full: {line}", where=table, hint="make room; the table goes on by itself")
+        return Transient(
+            f"the disk is full: {line}", where=table, hint="free disk space; the table continues by itself"
+        )
     if _STATE_STORE.search(text):
         return Terminal(
-            f"Spark cannot go on from the state that it kept: {line}",
+            f"Spark cannot continue from the state that it kept: {line}",
             where=table,
             hint="write the function as it was, or put the checkpoint back. If neither can be done: "
-            f"`penstock checkpoints reset {table} --to starting` empties the table and begins anew",
+            f"`penstock checkpoints reset {table} --to starting` empties the table and starts over",
         )
     if explanation := _explain_definition(error, text, line, table) or _explain_upstream(text, line, table):
         return explanation

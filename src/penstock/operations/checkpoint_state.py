@@ -102,7 +102,7 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class CheckpointInspection:
-    """`refusal` is the error that a start would raise; `why` is None then. Without a table, `tail` is None."""
+    """`refusal` is the error that a start would raise; `why` is None then. Without a table, `head` is None."""
 
     table: TablePlan
     head: LedgerHead | None = None
@@ -311,7 +311,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class CheckpointSize:
-    size: Size
+    total: Size
     state: Size
     """The part that is Spark's state."""
     batches: int
@@ -320,7 +320,7 @@ class CheckpointSize:
     @property
     def per_batch(self) -> int | None:
         """Bytes that a batch adds, without state."""
-        return (self.size.bytes - self.state.bytes) // self.batches if self.batches else None
+        return (self.total.bytes - self.state.bytes) // self.batches if self.batches else None
 
     @property
     def grows_to(self) -> int | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class CheckpointSummary:
     inspection: CheckpointInspection
-    weight: CheckpointSize
+    size: CheckpointSize
     leftovers: tuple[Leftover, ...]
 
 
@@ -77,7 +77,7 @@ def checkpoint_details(plan: Plan, table: TablePlan, store: Store, limit: int) -
     drift = definition_drift(table, entry)
     return CheckpointDetails(
         inspection,
-        summary.weight,
+        summary.size,
         summary.leftovers,
         query=_query_id(store, folder) if folder is not None else None,
         batches=tuple(last_batches(store, folder, limit)) if folder is not None else (),
@@ -101,7 +101,7 @@ def _query_id(store: Store, folder: str) -> str | None:
 
 
 def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
-    inspection, weight, entry = summary.inspection, summary.weight, summary.inspection.entry
+    inspection, size, entry = summary.inspection, summary.size, summary.inspection.entry
     return {
         "table": inspection.table.name,
         "folder": inspection.folder,
@@ -114,11 +114,11 @@ def summary_document(summary: CheckpointSummary) -> dict[str, Any]:
         "refused": inspection.refusal.message if inspection.refusal is not None else None,
         "hint": inspection.refusal.hint if inspection.refusal is not None else None,
         "stateful": inspection.table.stream is not None,
-        **asdict(weight.size),
-        "state_bytes": weight.state.bytes,
-        "batches": weight.batches,
+        **asdict(size.total),
+        "state_bytes": size.state.bytes,
+        "batches": size.batches,
         "batches_kept": BATCH_FILES_KEPT,
-        "bytes_per_batch": weight.per_batch,
+        "bytes_per_batch": size.per_batch,
         "leftovers": [leftover_document(leftover) for leftover in summary.leftovers],
     }
 

@@ -15,7 +15,7 @@ from penstock.ledger.generations import carry_forward, open_generation
 from penstock.ledger.head import advance, last_rows
 from penstock.ledger.pending import owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import base_of, describe_position, dump, parse
-from penstock.ledger.writer import WriterTarget
+from penstock.ledger.writer import WriterSettings
 from penstock.operations.replay import Say, drop_rejects_since, settle_quarantine
 from penstock.operations.rewind import finish, finish_reader
 from penstock.storage.locks import acquire_commit
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class Ready:
     """All that a query over the table needs."""
 
-    target: WriterTarget
+    settings: WriterSettings
     head: LedgerHead
     processor: BatchProcessor
 
@@ -285,7 +285,7 @@ class _TableStart:
             )
 
     def ready(self) -> Ready:
-        target = WriterTarget(
+        settings = WriterSettings(
             table=self.table.name,
             uri=self.table.uri,
             checkpoint=self._folder(),
@@ -297,7 +297,7 @@ class _TableStart:
             idempotent=self.work.idempotent,
             purge=self._tombstone_cleaner(),
         )
-        return Ready(target, self.head, self.processor)
+        return Ready(settings, self.head, self.processor)
 
     def _folder(self) -> str:
         return checkpoint_folder(self.table.checkpoints, self.head.entry)

@@ -108,9 +108,9 @@ def open_quarantine(table: TablePlan, store: Store) -> QuarantineReader | None:
     missing = [name for name in _NEEDED if name not in schema]
     if missing:
         raise Terminal(
-            f"it is no quarantine: it has no column {', '.join(missing)}",
+            f"it is not a quarantine: it has no column {', '.join(missing)}",
             where=quarantine_table.table,
-            hint="somebody else made or changed the table; `penstock run` makes its own once it is moved away",
+            hint="another program created or changed it; `penstock run` makes its own once it is moved away",
         )
     source = schema.get(SOURCE)
     coordinates = tuple(field["name"] for field in source["fields"]) if isinstance(source, dict) else ()
@@ -202,7 +202,7 @@ def read_batch(text: str | None) -> tuple[int | None, int | None]:
         return None, None
     match = re.fullmatch(r"(?:(\d{1,18})\.)?(\d{1,18})", text.strip(), re.ASCII)
     if match is None:
-        raise UsageError(f"--batch {text} is no batch", hint="write 1.12 (generation and number), or 12")
+        raise UsageError(f"--batch {text} is not a batch", hint="write 1.12 (generation and number), or 12")
     return (int(match[1]) if match[1] else None), int(match[2])
 
 
@@ -213,7 +213,7 @@ def read_offsets(text: str | None) -> tuple[int, int] | None:
     match = re.fullmatch(r"(\d{1,19})(?:-(\d{1,19}))?", text.strip(), re.ASCII)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last or last > _LARGEST:
-        raise UsageError(f"--offset {text} is no range", hint="write 120, or 120-150 with both ends")
+        raise UsageError(f"--offset {text} is not a range", hint="write 120, or 120-150 with both ends")
     return first, last
 
 
@@ -229,7 +229,7 @@ def read_time(option: str, text: str | None, now: datetime | None = None) -> dat
         return (now or datetime.now(UTC)) - timedelta(seconds=seconds(text))
     except (FindingsError, OverflowError):
         raise UsageError(
-            f"{option} {text} is no time",
+            f"{option} {text}: expected a time or a duration",
             hint="write 2026-05-14T09:00:00Z (without a zone it is UTC), or 2h: so long ago",
         ) from None
 

@@ -256,7 +256,7 @@ class RedriveMarks:
 
 PARTLY = "partly_landed"
 _PARTLY_DETAIL = (
-    "rows of this record are in the table already, or of another with its place, if the topic was made again; so it "
+    "rows of this record are in the table already, or of another with its place, if the topic was recreated; so it "
     "cannot be run again alone: replay the table"
 )
 _WHY = "__why"

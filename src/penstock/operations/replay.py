@@ -66,7 +66,7 @@ def kept_rows_condition(table: TablePlan, replay_input: ReplayInput) -> str | No
             + ("a merged table are made of many records" if table.write.merge else "this table do not say of which")
             + ": a replay would lose some",
             where=table.name,
-            hint="land the topic in a bronze table and replay from there; or begin anew with what there is: "
+            hint="land the topic in a bronze table and replay from there; or start over with what there is: "
             f"`penstock checkpoints reset {table.name} --to earliest`",
         )
     if replay_input.missing_files:
@@ -152,7 +152,7 @@ def existing_quarantine(spark: SparkSession, table: TablePlan, store: Store, *, 
 # new generation: rejected rows of a generation that was never committed do not count, and are dropped in the end.
 
 
-PARTS = 64
+SHUFFLE_PARTITIONS = 64
 """Partitions of a shuffle; Spark merges small ones."""
 Say = Callable[[str], None]
 
@@ -176,7 +176,7 @@ def fill(work: TableSession, opened: LedgerHead, say: Say = lambda _: None) -> F
     assert replay is not None
     table, session = work.table, work.spark.newSession()
     # With the settings of a batch, all that was ever read would be sorted and joined in as many parts as cores.
-    session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", PARTS)
+    session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", SHUFFLE_PARTITIONS)
     kind = resolve_table(work.spark, table, work.store, work.source)
     processor = open_table(work.spark, kind, table, work.store, opened.entry, idempotent=work.idempotent)
     request = replay_request(table, opened.entry, replay)
@@ -249,7 +249,7 @@ def _commit(
     head = advance(opened, log)
     if head.entry.key != opened.entry.key or head.entry.kind == "fill":
         raise Conflict(
-            f"another process has gone on with the table: {head.entry.kind} {head.entry.generation}.{head.entry.batch}",
+            f"another process wrote to the table: {head.entry.kind} {head.entry.generation}.{head.entry.batch}",
             where=table.name,
             hint="nothing of this replay is in the table; `penstock history` shows what is",
         )
@@ -312,7 +312,7 @@ def replay(work: TableSession, at: int | None, note: str, say: Say = lambda _: N
         try:
             return fill(work, open_replay(work, at, note), say)
         except SuppressionListChanged:
-            say("somebody was to be forgotten meanwhile: it is made again")
+            say("a subject was to be forgotten meanwhile: the replay starts over")
 
 
 def open_replay_head(work: TableSession) -> LedgerHead | None:

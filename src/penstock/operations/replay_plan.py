@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.ledger.head import LedgerHead
     from penstock.operations.replay import FillResult
     from penstock.operations.steps import Tell
-    from penstock.plan.build import TableReader
+    from penstock.plan.build import DownstreamTable
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.locks import Lock
     from penstock.storage.stores import Store
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 # The tables that are rebuilt with a table. One that was never created is left out: it begins with what there is then.
 
 
-def downstream_of(plan: Plan, name: str, store: Store) -> list[TableReader]:
+def downstream_of(plan: Plan, name: str, store: Store) -> list[DownstreamTable]:
     """The existing tables downstream; upstream before downstream."""
     return [
         reader
@@ -69,8 +69,8 @@ class ReplayPlan:
     """That process started with another definition."""
     resumes: bool
     """A replay of it was cut off: this one takes its place."""
-    readers: tuple[TableReader, ...]
-    cascade: tuple[TableReader, ...]
+    readers: tuple[DownstreamTable, ...]
+    cascade: tuple[DownstreamTable, ...]
     """Rebuilt as well, in this order."""
     lost: Mapping[str, int] = field(default_factory=dict)
     """Offsets that the source no longer has, by topic: rows made of them stay as they are."""
@@ -87,7 +87,7 @@ class ReplayPlan:
         return (first, *rebuilds_after(self.table.name, tuple(reader.table for reader in self.cascade)))
 
     @property
-    def stale(self) -> tuple[TableReader, ...]:
+    def stale(self) -> tuple[DownstreamTable, ...]:
         """Readers whose rows are still made of the old ones afterwards."""
         rebuilt = {reader.table.name for reader in self.cascade}
         return tuple(
@@ -154,7 +154,7 @@ def _refuse_kind(table: TablePlan) -> None:
         raise UsageError(f"{table.name} is a sink: what it sent cannot be taken back", hint="replay the table it reads")
     if table.stream is not None:
         raise UsageError(
-            f"{table.name} rests on Spark's state, which a replay does not have", hint=start_over_hint(table.name)
+            f"{table.name} depends on Spark's state, which a replay does not have", hint=start_over_hint(table.name)
         )
 
 
@@ -190,7 +190,7 @@ def _refuse_forgotten(log: DeltaLog, version: int) -> int:
     forgotten = forgotten_after(log, version)
     if forgotten is not None:
         raise UsageError(
-            f"version {version} of {log.table} cannot be read any more: somebody was forgotten in version {forgotten}",
+            f"version {version} of {log.table} can no longer be read: a subject was forgotten in version {forgotten}",
             hint=f"take version {forgotten} or a later one",
         )
     return version
@@ -250,9 +250,9 @@ def _refuse_move(replay_plan: ReplayPlan, *, cascade: bool) -> None:
     affected = [reader.table.name for reader in replay_plan.readers if reader.effect != "follows"]
     if affected:
         raise UsageError(
-            f"{replay_plan.table.name} would go on from another place than it is at, and {', '.join(affected)} would "
+            f"{replay_plan.table.name} would continue from another position, and {', '.join(affected)} would "
             "get rows of it twice, or never",
-            hint="--cascade makes those anew too; without --version and --as-of it is made of what it has read",
+            hint="--cascade rebuilds those too; without --version and --as-of it is rebuilt from what it has read",
         )
 
 

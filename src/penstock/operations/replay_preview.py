@@ -42,6 +42,7 @@ class PreviewTarget:
     """A write target that keeps the rows of a table's function as a query and writes nothing."""
 
     replaces_all, idempotent, lazy = True, False, True
+    entry = columns = None
 
     def __init__(self, uri: str, kept: DataFrame | None) -> None:
         self.uri, self._kept = uri, kept

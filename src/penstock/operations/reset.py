@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResetPlan:
-    """What a reset would do. `skipped` records never land; those in `again` are read a second time, so they are in the
-    table twice unless its rows were removed; `dropped` topics no longer exist. For a Delta table upstream the ranges
-    are versions."""
+    """What a reset would do. `skipped` records never land; those in `read_again` are read a second time, so they are in
+    the table twice unless its rows were removed; `dropped` topics no longer exist. For a Delta table upstream the
+    ranges are versions."""
 
     table: TablePlan
     to: str
@@ -187,7 +187,7 @@ def _recorded_position(log: DeltaLog, head: LedgerHead | None, to: str) -> str |
 
 
 def _no_position_error(to: str, targets: str, head: LedgerHead | None) -> UsageError:
-    hint = f"write {targets}" + ("" if head else "; there is no ledger to go on from")
+    hint = f"write {targets}" + ("" if head else "; there is no ledger to continue from")
     return UsageError(f"--to {to} is not a position", hint=hint)
 
 

@@ -102,14 +102,14 @@ def _refuse(log: DeltaLog, head: LedgerHead, version: int, commit: Commit | None
     if commit is None:
         raise UsageError(
             f"the log of {table} does not reach back to where it was at version {version}",
-            hint=f"`penstock replay {table}` makes it anew from its source",
+            hint=f"`penstock replay {table}` rebuilds it from its source",
         )
     if all(other.origin is Origin.MAINTENANCE for other in undone):
         raise UsageError(f"{table} is as it was at version {version}: there is nothing to undo", hint=hint)
     forgotten = [other.version for other in undone if other.entry is not None and other.entry.kind == "forget"]
     if forgotten:
         raise UsageError(
-            f"somebody was forgotten in version {forgotten[-1]} of {table}: it cannot go back to before that",
+            f"a subject was forgotten in version {forgotten[-1]} of {table}: it cannot go back to before that",
             hint=f"version {forgotten[-1]} is the oldest that it can go back to; or `penstock replay {table}`",
         )
 
@@ -131,8 +131,8 @@ def resume_position(earlier: Entry, current: Entry) -> ResumePosition:
         return _resume_in_topics(earlier, current)
     if dict(earlier.subscription) != dict(current.subscription):
         raise UsageError(
-            f"{current.table} read another source then: where it would go on means nothing to the one that it has now",
-            hint=f"`penstock replay {current.table}` makes it anew from its source of now",
+            f"{current.table} read another source then: its position there does not fit its current source",
+            hint=f"`penstock replay {current.table}` rebuilds it from its current source",
         )
     return ResumePosition(earlier.after, earlier.began, earlier.topics, current.subscription, current.parked)
 
@@ -173,7 +173,7 @@ def _began_offsets(entry: Entry) -> Offsets:
 
 def refuse_lost_source(work: TableSession, current: Entry, resume: ResumePosition) -> None:
     """Terminal if rows would be lost because they cannot be read again."""
-    replay_hint = f"`penstock replay {work.table.name}` makes it anew with what there is"
+    replay_hint = f"`penstock replay {work.table.name}` rebuilds it from what there is"
     try:
         work.source.refuse_lost(replace(current, after=resume.after, topics=resume.topics))
     except DataLoss as error:
@@ -208,7 +208,7 @@ def _refuse_replaced_rows(work: TableSession, source: DeltaSource, position: Ver
         return  # the unreadable table is reported for itself
     if upstream is not None and upstream.filled is not None and upstream.filled[1] > position.read_up_to:
         raise Terminal(
-            f"{source.table} was made anew, or went back, in version {upstream.filled[1]}, and {work.table.name} had "
+            f"{source.table} was rebuilt or rewound in version {upstream.filled[1]}, and {work.table.name} had "
             f"read it up to version {position.read_up_to} then: it would read rows that are no longer there",
             where=work.table.name,
             hint=replay_hint,
@@ -389,7 +389,7 @@ def refuse_files(work: TableSession, target: RewindTarget) -> None:
     """Terminal if columns changed or files are missing; checked before anything has changed."""
     table, version = work.table, target.earlier.version
     restore = restore_handle(work.spark.newSession(), table.uri, version)
-    replay_hint = f"`penstock replay {table.name}` makes it anew from its source"
+    replay_hint = f"`penstock replay {table.name}` rebuilds it from its source"
     if not restore.sameColumns():
         raise Terminal(f"it had other columns at version {version} than it has now", where=table.name, hint=replay_hint)
     missing_files = {f"version {version}": str(restore.missing())}
@@ -425,7 +425,7 @@ def finish_reader(work: TableSession, head: LedgerHead) -> LedgerHead:
         head = _resume_after_halt(work, head, halt)
     until = pending_until(head.entry)
     if until is not None and same(head.entry.after[0], until.at) and is_complete(work, head):
-        head = _open_reader_generation(work, head, until.to, f"goes on after version {until.base}", base=until.base)
+        head = _open_reader_generation(work, head, until.to, f"continues after version {until.base}", base=until.base)
     return head
 
 
@@ -451,7 +451,7 @@ def _resume_after_halt(work: TableSession, head: LedgerHead, halt: Halt) -> Ledg
         return _open_reader_generation(work, head, str(position), f"{log.table} did not go back")
     resume_at = Version(position.table_id, rewound_at + 1)
     if is_past_undone(str(position), commit.restored_to):
-        note = f"goes on after version {rewound_at}"
+        note = f"continues after version {rewound_at}"
         return _open_reader_generation(work, head, str(resume_at), note, base=rewound_at)
     read_until = Version(position.table_id, commit.restored_to + 1)
     pending = until_document(Until(str(read_until), str(resume_at), rewound_at))

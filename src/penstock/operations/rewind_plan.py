@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.operations.replay import FillResult
     from penstock.operations.rewind import EarlierVersion
     from penstock.operations.steps import Tell
-    from penstock.plan.build import TableReader
+    from penstock.plan.build import DownstreamTable
     from penstock.plan.model import Plan, TablePlan
     from penstock.storage.stores import Store
 
@@ -61,7 +61,7 @@ past: it has read such rows."""
 class RewindReader:
     """A table or sink that reads the table."""
 
-    reader: TableReader
+    reader: DownstreamTable
     fate: Fate
     version: int
     """The last version that it has read."""
@@ -99,7 +99,7 @@ class RewindPlan:
     resumes: bool
     """A rewind of it was cut off: this one takes its place."""
     readers: tuple[RewindReader, ...]
-    cascade: tuple[TableReader, ...]
+    cascade: tuple[DownstreamTable, ...]
     """Rebuilt as well, in this order."""
     cascades: bool
     """Whether --cascade was given: readers that are past the version are rebuilt."""
@@ -184,7 +184,7 @@ def _refuse_kind(table: TablePlan) -> None:
         )
     if table.stream is not None:
         raise UsageError(
-            f"{table.name} rests on Spark's state, which is of now alone", hint=start_over_hint(table.name)
+            f"{table.name} depends on Spark's state, which has no earlier versions", hint=start_over_hint(table.name)
         )
 
 
@@ -210,7 +210,7 @@ def _version_before(log: DeltaLog, before: datetime | None) -> int:
     )
 
 
-def _reader_state(reader: TableReader, store: Store, version: int) -> RewindReader | None:
+def _reader_state(reader: DownstreamTable, store: Store, version: int) -> RewindReader | None:
     """None if the reader was never created: it will begin with what the table has then."""
     table = reader.table
     head = read_head(DeltaLog(store, table.uri, table.name))
@@ -219,16 +219,16 @@ def _reader_state(reader: TableReader, store: Store, version: int) -> RewindRead
     try:
         read_up_to = max(parse_version(position).read_up_to for position in head.entry.after)
     except (KeyError, ValueError) as error:
-        raise PenstockError(f"how far {table.name} has read cannot be told: {error}") from None
+        raise PenstockError(f"how far {table.name} has read is unknown: {error}") from None
     fate: Fate = "follows" if reader.effect == "follows" else "jumps"
     if fate == "jumps" and (read_up_to > version or reader.effect == "state" or owes_jump(head.entry)):
         fate = "past"  # also one that has yet to skip what an earlier rewind has undone
     return RewindReader(reader, fate, read_up_to)
 
 
-def _tables_to_rebuild(plan: Plan, readers: tuple[RewindReader, ...], store: Store) -> tuple[TableReader, ...]:
+def _tables_to_rebuild(plan: Plan, readers: tuple[RewindReader, ...], store: Store) -> tuple[DownstreamTable, ...]:
     """Readers that have read rows that are undone, and all tables downstream of them."""
-    rebuilt: dict[str, TableReader] = {}
+    rebuilt: dict[str, DownstreamTable] = {}
     for reader in readers:
         if reader.fate == "past" and reader.reader.effect in ("rebuilt", "recomputed"):
             rebuilt[reader.name] = reader.reader

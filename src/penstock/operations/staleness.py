@@ -60,7 +60,7 @@ class DefinitionDrift:
 def definition_drift(table: TablePlan, entry: Entry | None) -> DefinitionDrift:
     """`entry` is the last of the table's ledger; None if there is no table."""
     if entry is None:
-        return DefinitionDrift("new", "the first run makes the table")
+        return DefinitionDrift("new", "the first run creates the table")
     last_definition = entry.pins.definition
     if not reads_the_same(table, entry.subscription):
         return _source_drift(table, entry)
@@ -100,7 +100,7 @@ def _describe_consequence(table: TablePlan) -> str:
             f"aggregates or inputs, {start_over_hint(table.name)}"
         )
     if table.sink is not None:
-        return "what comes next is sent by the new one; what was sent stays as it is"
+        return "the next rows are sent by the new one; what was sent stays as it is"
     consequence = f"the next batches run by the new one; `penstock replay {table.name}` rebuilds what is there"
     return f"{consequence}; {_STRICT_SCHEMA_NOTE}" if table.write.schema == "strict" else consequence
 
@@ -116,7 +116,7 @@ def _source_drift(table: TablePlan, entry: Entry) -> DefinitionDrift:
         return DefinitionDrift("another source", consequence, entry.key, entry.pins.definition, refused=True)
     opening = f"opens generation {entry.generation + 1}"
     if table.topics is not None and ({"topics", "pattern"} & entry.subscription.keys()):
-        opening += "; topics that stay go on where they are, new ones begin by `starting`"
+        opening += "; topics that stay continue where they are, new ones begin by `starting`"
     else:
         opening += " and begins it by `starting`"
     consequence = f"it read {former_source}, now {current_source}: the next start {opening}"
@@ -172,7 +172,7 @@ def stale(table: TablePlan, head: LedgerHead, upstream: LedgerHead) -> Stale | N
         hint = {
             "rebuilt": f"`penstock replay {reads} --cascade` rebuilds it too; or it alone: `penstock replay "
             f"{table.name} --version {version}`",
-            "state": f"`penstock checkpoints reset {table.name} --to starting` makes it anew",
+            "state": f"`penstock checkpoints reset {table.name} --to starting` rebuilds it",
             "sent": "what it sent cannot be taken back; rows that come from now on are the new ones",
         }[how]
     return Stale(reads, version, hint) if version_read < version else None

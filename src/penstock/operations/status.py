@@ -224,7 +224,8 @@ def status(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status
 
 
 def status_without_broker(plan: Plan, tables: Sequence[TablePlan], store: Store) -> list[Status]:
-    """The same without asking a broker: for tables that read topics, `places` have no end and the lag is unknown."""
+    """The same without asking a broker: for tables that read topics, `partition_lags` have no end and the lag is
+    unknown."""
     if plan.local:
         statuses = [_table_status(plan, table, store) for table in tables]
     else:
@@ -277,10 +278,10 @@ def _runner_status(status: Status, plan: Plan, table: TablePlan, last_state: Run
         process_ended = last_state is not None and has_ended(last_state)
     if last_state is not None and last_state.state in ALIVE and process_ended:
         reason = (
-            f"it was {last_state.state}, and its process {last_state.process} is gone without a word: "
-            "killed, or the machine went"
+            f"it was {last_state.state}; process {last_state.process} died without shutting down: "
+            "killed, or the machine stopped"
         )
-        return replace(status, state=CRASHED, reason=reason, hint="`penstock run` goes on where the ledger ends")
+        return replace(status, state=CRASHED, reason=reason, hint="`penstock run` continues where the ledger ends")
     return status
 
 

@@ -137,14 +137,14 @@ rows. sent: the old rows have left the lake."""
 
 
 @dataclass(frozen=True)
-class TableReader:
+class DownstreamTable:
     table: TablePlan
     effect: How
 
 
-def readers_of(plan: Plan, name: str) -> list[TableReader]:
+def readers_of(plan: Plan, name: str) -> list[DownstreamTable]:
     """The tables that read this one incrementally, in the plan's order."""
-    return [TableReader(table, rebuild_effect(table)) for table in plan.tables if name in table.upstream]
+    return [DownstreamTable(table, rebuild_effect(table)) for table in plan.tables if name in table.upstream]
 
 
 def rebuild_effect(table: TablePlan) -> How:
@@ -159,12 +159,12 @@ def rebuild_effect(table: TablePlan) -> How:
     return "rebuilt"
 
 
-def tables_to_rebuild(plan: Plan, name: str) -> list[TableReader]:
+def tables_to_rebuild(plan: Plan, name: str) -> list[DownstreamTable]:
     """All tables to rebuild or recompute with this one, however many lie between; upstream before downstream."""
-    readers: dict[str, TableReader] = {}
+    readers: dict[str, DownstreamTable] = {}
     for table in plan.tables:
         if any(upstream == name or upstream in readers for upstream in table.upstream):
             how = rebuild_effect(table)
             if how in ("rebuilt", "recomputed"):
-                readers[table.name] = TableReader(table, how)
+                readers[table.name] = DownstreamTable(table, how)
     return list(readers.values())

@@ -157,7 +157,7 @@ _SWITCHES = {
 }
 """For tables by their path; the first that is on."""
 _STOP_ON_CHANGES = Setting(
-    "upstream changes", "stop this table", "nobody promises that a table that is not ours only grows"
+    "upstream changes", "stop this table", "a table that Penstock does not write may change its rows"
 )
 _READ_CHANGE_FEED = Setting(
     "readChangeFeed",
@@ -271,12 +271,12 @@ def files_stages(source: FilesSource, stages: Stages) -> Stages:
 def stream_plan(project: Project, table: Table, lake: str) -> StreamPlan:
     """The function of a table with `stream`, and the tables that it reads."""
     assert table.stream is not None and isinstance(table.source, TableFrom | DeltaFrom)
-    routine = find_function(table.stream, project.root)
+    function = find_function(table.stream, project.root)
     sources = {table.input_name: table.source, **table.streams}
     return StreamPlan(
-        file=str(routine.file),
-        function=routine.name,
-        digest=hashlib.sha256(routine.file.read_bytes()).hexdigest()[:16],
+        file=str(function.file),
+        function=function.name,
+        digest=hashlib.sha256(function.file.read_bytes()).hexdigest()[:16],
         inputs={name: delta_plan(project, source, lake)[0] for name, source in sources.items()},
         output=table.output or "append",
     )

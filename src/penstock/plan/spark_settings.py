@@ -84,7 +84,7 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     yield Setting(
         "spark.kafka.consumer.cache.capacity",
         str(max(_MIN_CONSUMERS, _CONSUMERS_PER_TABLE * tables)),
-        "consumers are kept between batches; beyond the capacity each batch would connect anew",
+        "consumers are kept between batches; beyond the capacity each batch would reconnect",
     )
     yield Setting(
         "spark.sql.codegen.hugeMethodLimit",
@@ -94,7 +94,7 @@ def _tasks(parallelism: int, tables: int) -> Iterator[Setting]:
     yield Setting(
         "spark.sql.codegen.cache.maxEntries",
         str(max(_MIN_CODE_CACHE, _CODE_CACHE_PER_TABLE * tables)),
-        "the code that Spark makes of a table's expressions is kept; beyond that each batch would compile it anew",
+        "the code that Spark makes of a table's expressions is kept; beyond that each batch would recompile it",
     )
 
 
@@ -193,7 +193,7 @@ def _time_zone(zone: str | None) -> Iterator[Setting]:
 
 def _safety() -> Iterator[Setting]:
     yield Setting("spark.ui.enabled", "false", "Spark's pages listen on every address, without a password")
-    yield Setting("spark.ui.killEnabled", "false", "if you turn the pages on, nobody ends a batch with them")
+    yield Setting("spark.ui.killEnabled", "false", "if you turn the pages on, they cannot kill a batch")
     yield Setting("spark.ui.showConsoleProgress", "false", "its progress bars would run through the output")
     yield Setting("spark.redaction.regex", _SECRETS, "Spark's own misses keys in PEM, credentials and JAAS in its logs")
 

@@ -94,7 +94,7 @@ def property_settings(write: Write, raw: Mapping[str, str], *, one_topic: bool =
             Setting(
                 "delta.enableDeletionVectors",
                 "true",
-                "a changed row is marked in its file, which is not written anew for it",
+                "a changed row is marked in its file, which is not rewritten for it",
             )
         )
     if write.change_feed:

@@ -29,7 +29,7 @@ Work = Literal["optimize", "vacuum"]
 
 
 def maintain_table(
-    work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, hold: PauseBatches
+    work: Work, spark: SparkSession, plan: Plan, table: TablePlan, store: Store, pause_batches: PauseBatches
 ) -> list[str]:
     """Maintains the table and its companions; the messages say what was done."""
     messages: list[str] = []
@@ -39,20 +39,27 @@ def maintain_table(
                 continue
             prefix = "" if target.kind == "table" else f"{target.name}: "
             if work == "vacuum":
-                messages += [f"{prefix}{message}" for message in _vacuum(spark, plan, table, target, store, hold)]
+                messages += [
+                    f"{prefix}{message}" for message in _vacuum(spark, plan, table, target, store, pause_batches)
+                ]
             elif target.kind != "files":
-                result = optimize(spark, plan, table, target, store, by=MAINTAINED_BY, hold=hold)
+                result = optimize(spark, plan, table, target, store, by=MAINTAINED_BY, pause_batches=pause_batches)
                 messages += [f"{prefix}optimized: {result.summary}"] if result.done else []
         if work == "vacuum":
-            old_checkpoints = remove_leftovers(plan, table, store, hold)
+            old_checkpoints = remove_leftovers(plan, table, store, pause_batches)
             messages += [f"{counted(len(old_checkpoints), 'old checkpoint')} deleted"] if old_checkpoints else []
     return messages
 
 
 def _vacuum(
-    spark: SparkSession, plan: Plan, table: TablePlan, target: MaintainedTable, store: Store, hold: PauseBatches
+    spark: SparkSession,
+    plan: Plan,
+    table: TablePlan,
+    target: MaintainedTable,
+    store: Store,
+    pause_batches: PauseBatches,
 ) -> list[str]:
-    result = vacuum(spark, plan, table, target, store, by=MAINTAINED_BY, hold=hold)
+    result = vacuum(spark, plan, table, target, store, by=MAINTAINED_BY, pause_batches=pause_batches)
     messages = []
     if result.remembers_ms is not None:
         messages.append(f"removed files are remembered for {span_text(result.remembers_ms)} from now on")
@@ -159,11 +166,11 @@ class MaintenanceRounds:
                     due_work.append((due, table, work))
         return [(table, work) for _, table, work in sorted(due_work, key=lambda item: item[0])]
 
-    def _maintain(self, table: TablePlan, work: Work, hold: PauseBatches) -> None:
+    def _maintain(self, table: TablePlan, work: Work, pause_batches: PauseBatches) -> None:
         context = self._context
         try:
             context.spark.sparkContext.setJobGroup(JOB_GROUP, f"{work} {table.name}")
-            for message in maintain_table(work, context.spark, context.plan, table, context.store, hold):
+            for message in maintain_table(work, context.spark, context.plan, table, context.store, pause_batches):
                 context.listener.message(table.name, message)
         except Exception as error:
             if not context.stopping.is_set():

@@ -421,7 +421,7 @@ class TableRun:
     def _start_query(self, ready: Ready) -> Any:
         context, table = self._context, self._table
         context.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.name)
-        writer = self._writer = BatchWriter(ready.target, ready.head)
+        writer = self._writer = BatchWriter(ready.settings, ready.head)
 
         def on_batch(batch: DataFrame, number: int) -> None:
             self._wait_for_slot()
@@ -439,19 +439,19 @@ class TableRun:
                 finally:
                     self._batch_in_flight = None
 
-        stream = ready.target.source.stream(context.spark).writeStream.foreachBatch(on_batch)
+        stream = ready.settings.source.stream(context.spark).writeStream.foreachBatch(on_batch)
         return (
             stream.queryName(f"{table.name} {ready.head.entry.generation}")
             .outputMode(table.stream.output if table.stream else "append")
             .trigger(**trigger_of(table, once=context.once))
-            .option("checkpointLocation", ready.target.checkpoint)
+            .option("checkpointLocation", ready.settings.checkpoint)
             .start()
         )
 
-    def _write(self, writer: BatchWriter, function: BatchProcessor, batch: DataFrame, number: int) -> None:
+    def _write(self, writer: BatchWriter, processor: BatchProcessor, batch: DataFrame, number: int) -> None:
         started = time.monotonic()
         table, listener = self._table, self._context.listener
-        written = writer.write(batch, number, function)
+        written = writer.write(batch, number, processor)
         if number == 0:  # a query that keeps state begins with an empty batch
             return
         if written.verdict is Verdict.WRITE:  # a retry is no progress: every rebuilt checkpoint causes one

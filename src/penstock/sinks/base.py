@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 
 DELETED, REJECTION = "__deleted", "__aside"
-"""Columns that `net` adds: whether the row was deleted, and why it cannot be sent."""
+"""Columns that `net_changes` adds: whether the row was deleted, and why it cannot be sent."""
 NULL_KEY, AMBIGUOUS_KEY = "null_key", "ambiguous_key"
 _LIVE, _NUMBER, _NEXT = "__live", "__number", "__next"
 
 
 def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The table's columns; VERSION and TIME of the change that decides; DELETED, true or false; ASIDE, NULL, or why the
-    row cannot be sent: its key has a NULL, or several rows of the same version have the same key, so that it does not
-    identify a row. A row whose key is NULL has never been sent, so its deletion is not sent either."""
+    """The table's columns; VERSION and TIME of the change that decides; DELETED, true or false; REJECTION, NULL, or why
+    the row cannot be sent: its key has a NULL, or several rows of the same version have the same key, so that it does
+    not identify a row. A row whose key is NULL has never been sent, so its deletion is not sent either."""
     names = [F.col(quote(key)) for key in keys]
     no_key = " OR ".join(f"{quote(key)} IS NULL" for key in keys)
     flagged = changes.selectExpr("*", f"{CHANGE} IN ('insert', 'update_postimage') AS {_LIVE}")
@@ -67,7 +67,7 @@ def net_changes(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
     return decided.drop(CHANGE, _LIVE, _NUMBER, _NEXT)
 
 
-UNAVAILABLE_HINT = "is it running, and is `to` of the sink right? Nothing is lost: the sink goes on where it is"
+UNAVAILABLE_HINT = "is it running, and is `to` of the sink right? Nothing is lost: the sink continues where it is"
 
 
 @dataclass(frozen=True)
@@ -200,8 +200,8 @@ def already_there(position: TargetPosition | None, entry: Entry, target: str) ->
 def _refuse_other_ledger(position: TargetPosition, entry: Entry, target: str) -> None:
     if position.ledger != entry.ledger:
         raise TableChanged(
-            f"{target} belongs to another sink {entry.table}: that of another lake, or of this one before it was made "
-            "anew",
+            f"{target} belongs to another sink {entry.table}: that of another lake, or of this one before it was "
+            "recreated",
             where=entry.table,
             hint="give one of them another name or another target; or, if the other one is gone, empty the target and "
             f"remove its line: DELETE FROM penstock_positions WHERE sink = '{entry.table}'",

@@ -57,7 +57,7 @@ def _too_large(records: DataFrame, sink: str, leave_out: str) -> Terminal:
         f"a row is too large for Kafka: {name} has {size:,} bytes",
         where=sink,
         hint=f"{leave_out}send less of it by `value`, or let both sides take more: "
-        "`to: {options: {max.request.size: 4MB}}` here, max.message.bytes at the topic. The sink goes on with the "
+        "`to: {options: {max.request.size: 4MB}}` here, max.message.bytes at the topic. The sink continues with the "
         "same batch: what it sent of that comes again under the same ids",
     )
 

@@ -49,7 +49,7 @@ for i = 2, #KEYS do
   from = from + 1
 end
 """
-_REBUILD_HINT = "a cache can be made anew at any time: `penstock checkpoints reset {sink} --to earliest`"
+_REBUILD_HINT = "a cache can be rebuilt at any time: `penstock checkpoints reset {sink} --to earliest`"
 
 
 class RedisKeys:

@@ -119,8 +119,8 @@ class SearchIndex:
         current = _NEWER.search(message)
         if current is not None and int(current[1]) > (newest := self._newest()):
             raise TableChanged(
-                f"document {action.id} of {self._plan.name} has version {current[1]}, and the table has come to "
-                f"version {newest}: the table was made anew, or something else writes to the index",
+                f"document {action.id} of {self._plan.name} has version {current[1]}, and the table is at "
+                f"version {newest}: the table was rebuilt, or something else writes to the index",
                 where=self._sink,
                 hint="send to another index, or delete this one; then "
                 f"`penstock checkpoints reset {self._sink} --to earliest`",

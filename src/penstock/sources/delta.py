@@ -101,8 +101,8 @@ def _require_versions(log: DeltaLog, version: int, table: str) -> None:
     forgotten = forgotten_after(log, version - 1)
     if forgotten is not None:
         raise Terminal(
-            f"{table} began with version {version} of {log.table}, and in version {forgotten} of that somebody was "
-            "forgotten: files that it has read are gone",
+            f"{table} began with version {version} of {log.table}, and in version {forgotten} of that a subject "
+            "was forgotten: files that it has read no longer exist",
             where=table,
             hint=f"`--version N --cascade`, with N from {forgotten} on, makes it from all rows of the table upstream",
         )
@@ -111,7 +111,7 @@ def _require_versions(log: DeltaLog, version: int, table: str) -> None:
     if version < oldest:
         raise Terminal(
             f"{table} began with version {version} of {log.table}, whose log goes back to version {oldest} only: which "
-            "rows it has read cannot be told any more",
+            "rows it has read is no longer known",
             where=table,
             hint="`--version N --cascade` makes it from all rows of the table upstream as of version N",
         )

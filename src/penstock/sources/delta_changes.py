@@ -78,12 +78,12 @@ def refuse_lost(end: Version, identity: str | None, versions: Sequence[int], tab
     if not versions:
         raise Transient(f"the table {upstream} is not there", where=table, hint="it is made when its own run begins")
     hint = (
-        f"`penstock checkpoints reset {table} --to earliest|latest|source:N` decides where to go on (N: a version of "
-        f"{upstream})"
+        f"`penstock checkpoints reset {table} --to earliest|latest|source:N` decides where to continue (N: a version "
+        f"of {upstream})"
     )
     if identity is not None and identity != end.table_id:
         raise DataLoss(
-            f"the table {upstream} was made again: its id was {end.table_id} and is {identity}",
+            f"the table {upstream} was recreated: its id was {end.table_id} and is {identity}",
             where=table,
             hint=hint,
         )
@@ -248,8 +248,8 @@ def refusal(
         lines.append(f"     {option}: true — {scope}; here {effect(option, change, recomputed=recomputed)}")
     if not stateful:
         lines.append(
-            f"     or go on after this version: `penstock checkpoints reset {table} --to source:{change.version + 1}`, "
-            "which first shows every version that is not read then"
+            f"     or continue after this version: `penstock checkpoints reset {table} "
+            f"--to source:{change.version + 1}`, which first shows every version that is not read then"
         )
     set_already = (
         "; `ignore_deletes` is set, but covers only commits that remove whole files"

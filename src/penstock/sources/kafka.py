@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from py4j.java_gateway import JavaClass
 
 from penstock.kafka.client import Admin, java, kafka_source
+from penstock.kafka.gaps import look_up
 from penstock.ledger import position
 from penstock.sources.topics import TopicsKind
 from penstock.spark.jvm import jvm_of
@@ -15,7 +17,10 @@ from penstock.spark.jvm import jvm_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.kafka.client import Place
+    from penstock.kafka.gaps import Progress
     from penstock.ledger.position import Offsets
+    from penstock.ledger.spans import GapAnswer, Spans
     from penstock.plan.sources import KafkaSource, TopicsSource
 
 _PENSTOCK_FORMAT, _SPARK_FORMAT = "penstock.kafka.Records", "kafka"
@@ -69,3 +74,8 @@ class KafkaKind(TopicsKind):
             "endingOffsets": position.dump(end),
         }
         return spark.read.format(record_format(spark)).options(**read_options).load()
+
+    def explain_gaps(
+        self, source: TopicsSource, gaps: Mapping[Place, Spans], progress: Progress
+    ) -> dict[Place, GapAnswer]:
+        return look_up(kafka_source(source), gaps, progress)

@@ -62,8 +62,12 @@ def source_kind(name: str) -> SourceKind:
 
 
 def open_client(source: TopicsSource, *, timeout: float = TIMEOUT) -> LogClient:
+    return topics_kind(source).client(source, timeout=timeout)
+
+
+def topics_kind(source: TopicsSource) -> TopicsKind:
     kind: TopicsKind = _load_kind(source.kind)
-    return kind.client(source, timeout=timeout)
+    return kind
 
 
 def _load_kind(name: str) -> Any:

@@ -4,13 +4,14 @@ replay. A kind of source with numbered records in partitions only has to impleme
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import DataLoss, Terminal, Transient
 from penstock.ledger import position
 from penstock.ledger.position import Range
 from penstock.ledger.source import Move, ReplayInput, Start
+from penstock.ledger.spans import GapAnswer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
     from penstock.ledger.position import Offsets, TopicInfo
     from penstock.ledger.source import Position, ReplayRequest
+    from penstock.ledger.spans import Spans
     from penstock.plan.model import TablePlan
     from penstock.plan.sources import TopicsSource
     from penstock.sources.registry import SourceContext
@@ -68,6 +70,14 @@ class TopicsKind(ABC):
     @abstractmethod
     def records(self, spark: SparkSession, source: TopicsSource, table: str, first: Offsets, end: Offsets) -> DataFrame:
         """The records between two positions, as a batch."""
+
+    def explain_gaps(
+        self, source: TopicsSource, gaps: Mapping[tuple[str, int], Spans], progress: Callable[[float], None]
+    ) -> dict[tuple[str, int], GapAnswer]:
+        """Whether there are records at offsets that a table lacks, by topic and partition; all of them lie within what
+        the source holds now. Asked only if the source `leaves_gaps`. A kind that cannot tell leaves them unverified."""
+        reason = f"a source of the kind {source.kind} does not tell which of its offsets have no record"
+        return {key: GapAnswer(unverifiable=spans, reason=reason) for key, spans in gaps.items()}
 
     def open(self, table: TablePlan, context: SourceContext) -> TopicsReader:
         source = table.topics
@@ -160,7 +170,8 @@ def refuse_lost(
         raise DataLoss(
             f"{count} offsets were removed from Kafka before they were read: {', '.join(map(str, lost))}",
             where=table,
-            hint=f"to accept the loss and go on with what is there: `penstock checkpoints reset {table} --to ledger`",
+            hint="to accept the loss and continue with what is there: "
+            f"`penstock checkpoints reset {table} --to ledger`",
         )
     if beyond:
         raise DataLoss(
@@ -183,7 +194,7 @@ def refuse_recreated(
         )
     if topic in ids and ids[topic] != topics[topic].id:
         raise DataLoss(
-            f"topic {topic} was deleted and made again (id {ids[topic]}, now {topics[topic].id}): "
+            f"topic {topic} was deleted and recreated (id {ids[topic]}, now {topics[topic].id}): "
             f"records after {position.get(topic)} of the old topic can no longer be read",
             where=table,
             hint="to accept that and read the new topic from its start: "

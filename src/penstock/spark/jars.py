@@ -33,7 +33,7 @@ from penstock.spark.java import find_java, java_proxy
 
 
 SETS = ("spark", "broker", "connect", "postgres", "search")
-FIRST = ("spark", "broker")
+DEFAULT_SETS = ("spark", "broker")
 """What set-up fetches. The others are fetched on first use: few users need them."""
 VERIFIED = ".verified"
 
@@ -98,7 +98,7 @@ def jar_folder(name: str) -> Path:
 
 
 @cache
-def listed() -> Mapping[str, Mapping[str, str]]:
+def jar_hashes() -> Mapping[str, Mapping[str, str]]:
     """Set -> jar -> SHA-256, as committed."""
     sets: dict[str, dict[str, str]] = {name: {} for name in SETS}
     for line in _hash_list().splitlines():
@@ -108,7 +108,7 @@ def listed() -> Mapping[str, Mapping[str, str]]:
     return sets
 
 
-def fetch(names: Iterable[str] = FIRST) -> None:
+def fetch(names: Iterable[str] = DEFAULT_SETS) -> None:
     """Ensures that these sets are present and right. Fetches what is missing, in one go; raises SetupError if that
     fails."""
 
@@ -119,7 +119,7 @@ def fetch(names: Iterable[str] = FIRST) -> None:
 
 def compare(folder: Path, name: str) -> list[Mismatch]:
     """Hash every jar in the folder and compare with the list."""
-    expected = listed()[name]
+    expected = jar_hashes()[name]
     present = {jar.name: jar for jar in sorted(folder.glob("*.jar"))}
     mismatches = [Mismatch(folder / jar, digest, None) for jar, digest in expected.items() if jar not in present]
     for jar, path in present.items():
@@ -129,7 +129,7 @@ def compare(folder: Path, name: str) -> list[Mismatch]:
     return mismatches
 
 
-def stamp(folder: Path) -> None:
+def mark_verified(folder: Path) -> None:
     """Records that the jars of this folder were compared, with their current sizes and times."""
     temporary = folder / f"{VERIFIED}.{os.getpid()}"
     temporary.write_text(json.dumps(_current_marks(folder)))
@@ -149,12 +149,12 @@ def verify(name: str, *, thorough: bool = False) -> None:
             hint=f"if you did not change them, find out who did; then: rm -r {folder} && penstock jars fetch",
         )
     with suppress(OSError):  # A read-only cache is as good; it is compared again at the next start.
-        stamp(folder)
+        mark_verified(folder)
 
 
 def _jars(name: str) -> tuple[Path, ...]:
     fetch([name])
-    return tuple(jar_folder(name) / jar for jar in listed()[name])
+    return tuple(jar_folder(name) / jar for jar in jar_hashes()[name])
 
 
 def _is_cached(name: str) -> bool:
@@ -228,11 +228,11 @@ def fetch_sets(names: Sequence[str], folder: Path, cache: Path) -> None:
         arrivals = folder / f".fetch-{os.getpid()}"
         ivy_cache = cache / "ivy"
         try:
-            with _progress(sum(len(listed()[name]) for name in missing), cache) as step:
+            with _progress(sum(len(jar_hashes()[name]) for name in missing), cache) as step:
                 _run_ivy(java.path, missing, arrivals, ivy_cache, lock, step)
             for name in missing:
                 _check_arrived(name, arrivals / name, ivy_cache, cache)
-                stamp(arrivals / name)
+                mark_verified(arrivals / name)
             for name in missing:
                 (arrivals / name).rename(folder / name)
         finally:

@@ -313,3 +313,8 @@ class SourceFrom(SpecModel):
     def input_name(self) -> str:
         """What its rows are called in the SQL of the table."""
         return "input"
+
+    @property
+    def project_table(self) -> str | None:
+        """The table of the project that is read."""
+        return None

@@ -45,6 +45,10 @@ class TableFrom(SourceFrom):
     def input_name(self) -> str:
         return self.table.rpartition(".")[2].replace("-", "_")
 
+    @property
+    def project_table(self) -> str:
+        return self.table
+
 
 class ChangesFrom(SourceFrom):
     """What changes in a table: inserted, updated and deleted rows, from its change feed. A table of the project, or any
@@ -73,6 +77,10 @@ class ChangesFrom(SourceFrom):
     @property
     def input_name(self) -> str:
         return self.changes.rpartition(".")[2].replace("-", "_") if self.table else "input"
+
+    @property
+    def project_table(self) -> str | None:
+        return self.table
 
 
 class DeltaFrom(SourceFrom):

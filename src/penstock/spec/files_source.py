@@ -135,7 +135,7 @@ def _option_findings(kind: str, options: dict[str, str]) -> Iterator[Finding]:
             yield Finding(("options", name), message, "remove it", at_key=True)
         elif name not in allowed:
             hint = did_you_mean(name, allowed) if allowed else "remove it"
-            yield Finding(("options", name), f"'{name}' is no option of {kind} files", hint, at_key=True)
+            yield Finding(("options", name), f"'{name}' is not an option of {kind} files", hint, at_key=True)
         elif name in ("header", "multiLine") and value.lower() not in ("true", "false"):
             yield Finding(("options", name), f"{quote_value(value)} is neither true nor false", f"write {name}: true")
         elif name in ("sep", "quote", "escape") and len(value) != 1 and not (name == "sep" and value):

@@ -154,7 +154,7 @@ def rewrite_description(table: Table) -> str | None:
     if table.aggregate is not None and table.aggregate.emit != "final":
         return "recomputes its groups in place"
     if table.output == "complete":
-        return "writes all its rows anew in every batch"
+        return "rewrites all its rows in every batch"
     if table.write.merge is not None:
         return "changes its rows in place"
     return None

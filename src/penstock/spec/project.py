@@ -162,8 +162,8 @@ def _cluster_reference_findings(
     cluster = section.get("cluster")
     if cluster is None or cluster == DEFAULT_CLUSTER:
         if data.get("kafka") is None:
-            hint = "write kafka: {bootstrap: host:9092} at the top, or name a cluster here"
-            return [Finding((key,), "which Kafka? there is no kafka: at the top", hint, at_key=True)]
+            hint = "add kafka: {bootstrap: host:9092} at the top level, or name a cluster here"
+            return [Finding((key,), "no Kafka cluster is configured", hint, at_key=True)]
     elif isinstance(cluster, str) and cluster not in cluster_names:
         hint = (
             did_you_mean(cluster, cluster_names)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 
+from penstock.errors import SetupError
 from penstock.spec.base_model import Finding, SpecModel, choice, did_you_mean, one_of, quote_value, refuse, wrong
 from penstock.spec.files_source import NewFields
 from penstock.spec.plugins import FORMATS, plugin, plugin_names
@@ -100,9 +101,10 @@ class FormatRules:
 
     needs_schema: bool = True
     names_fields: bool = False
-    """Its records name their fields, so that some may be unknown: `rescue` and `new_fields`."""
+    """Its records name their fields, so that some may be unknown: `rescue` and `new_fields`. The decoder declares
+    `Decoded.unknown` then."""
     infers: bool = False
-    """A type can be inferred for an unknown field: `new_fields: add`."""
+    """A type can be inferred for an unknown field: `new_fields: add`. Of JSON only: refused for a plugin."""
     options: tuple[str, ...] | None = ()
     """The options that it knows; None: any option."""
     keys: tuple[str, ...] = ()
@@ -125,7 +127,14 @@ _FORMATS = {
 
 def format_rules(name: str) -> FormatRules:
     """The rules of a built-in decode format, or of one from a plugin."""
-    rules: FormatRules = _FORMATS[name] if name in _FORMATS else plugin(FORMATS, name).rules
+    if name in _FORMATS:
+        return _FORMATS[name]
+    rules: FormatRules = plugin(FORMATS, name).rules
+    if rules.infers:
+        raise SetupError(
+            f"'{name}' in {FORMATS} has FormatRules(infers=True), but types of new columns are inferred from JSON only",
+            hint="leave infers out of its FormatRules; with names_fields and Decoded.unknown, `new_fields: fail` works",
+        )
     return rules
 
 
@@ -184,7 +193,7 @@ class Decode(SpecModel):
             option for option in self.options if rules.options is not None and option not in rules.options
         ]:
             hint = did_you_mean(unknown_options[0], rules.options or ())
-            message = f"'{unknown_options[0]}' is no option of {name}"
+            message = f"'{unknown_options[0]}' is not an option of {name}"
             raise wrong(message, hint, "options", unknown_options[0], at_key=True)
         for key in (key for other in _FORMATS.values() for key in other.keys if key not in rules.keys):
             if getattr(self, key) is not None:
@@ -200,8 +209,9 @@ class Decode(SpecModel):
             hint = "remove it: a line with more fields is rejected" if name == "csv" else "remove it"
             raise wrong("'new_fields' is about the fields of JSON objects", hint, "new_fields", at_key=True)
         if self.new_fields == "add" and not rules.infers:
+            why = "writes times and decimals as numbers and bytes" if name == "debezium" else "is not JSON"
             raise wrong(
-                f"{name} writes times and decimals as numbers and bytes: no column type can be inferred from them",
+                f"{name} {why}: no column type can be inferred from its records",
                 "write new columns into the schema; new_fields: rescue keeps the fields until then",
                 "new_fields",
             )

@@ -168,8 +168,8 @@ def undeclared_subject_findings(tables: Mapping[str, Table]) -> Iterator[Finding
     for name, table in tables.items():
         if table.subjects or table.aggregate is not None:
             continue
-        upstream_name = getattr(table.source, "table", None)
-        upstream = tables.get(upstream_name) if isinstance(upstream_name, str) else None
+        upstream_name = table.source.project_table
+        upstream = tables.get(upstream_name) if upstream_name is not None else None
         if upstream is not None and upstream.subjects:
             subject_names = ", ".join(upstream.subjects)
             hint = (

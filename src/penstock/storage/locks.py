@@ -77,8 +77,8 @@ class JvmLock:
         if self._file_lock is not None and _inode(self._path) != self._inode:
             self.release()
             raise LockHeld(
-                f"the lock file {self._path} was removed or replaced under this process, so it keeps nobody out",
-                hint="leave the folder alone; make sure that nobody else runs this table, then start again",
+                f"the lock file {self._path} was removed or replaced under this process, so it locks nothing",
+                hint="leave the folder alone; make sure that no other process runs this table, then start again",
             )
         return self._file_lock is not None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -206,6 +207,9 @@ def _fields_without_column(
 
 TRIES = 3
 """How often a file may be unavailable before it is given up; between two tries the runner waits."""
+_FILL_PAUSE = 2.0
+"""Seconds between two tries of a replay. The runner cannot wait for it: each repetition has a generation of its own,
+which would begin to count again."""
 
 
 def decide(
@@ -215,9 +219,10 @@ def decide(
     error: Exception,
     read: Callable[[Sequence[str]], DataFrame],
     keep: Callable[[FilesReading], None],
+    pause: float | None = None,
 ) -> FilesReading:
-    """The next reading of the batch to try, stored first. Raises the error if no file is to blame, and Transient while
-    a file may become available again."""
+    """The next reading of the batch to try, stored first. Raises the error if no file is to blame. While a file may
+    become available again it waits for `pause` seconds, or raises Transient without one."""
     if isinstance(error, UnfitFiles):
         next_reading = replace(reading, given_up={**reading.given_up, **error.reasons})
     elif isinstance(error, PenstockError):
@@ -228,7 +233,7 @@ def decide(
         troubles = find_unreadable(names, read, reader.schema.format.probe, error, reader.files)
         if not troubles:
             raise error
-        return _give_up_files(reader, reading, troubles, keep)
+        return _give_up_files(reader, reading, troubles, keep, pause)
     else:
         raise error
     keep(next_reading)
@@ -240,6 +245,7 @@ def _give_up_files(
     reading: FilesReading,
     troubles: Mapping[str, UnreadableFile],
     keep: Callable[[FilesReading], None],
+    pause: float | None,
 ) -> FilesReading:
     tries, given_up = dict(reading.tries), dict(reading.given_up)
     unavailable: list[str] = []
@@ -251,10 +257,12 @@ def _give_up_files(
             unavailable.append(name)
     next_reading = replace(reading, given_up=given_up, tries=tries)
     keep(next_reading)
-    if unavailable:
+    if unavailable and pause is None:
         raise Transient(
             f"{', '.join(unavailable[:3])} cannot be read now: {troubles[unavailable[0]].reason}", where=reader.table
         )
+    if unavailable and pause is not None:
+        time.sleep(pause)
     return next_reading
 
 
@@ -368,7 +376,8 @@ class FilesProcessor(TableProcessor):
                     raise
                 names = self._file_names(listed, reading)
                 read = partial(self._read_files, choice=reading.choice)
-                reading = decide(self._reader, names, reading, error, read, partial(self._store_reading, entry))
+                store, pause = partial(self._store_reading, entry), _FILL_PAUSE if entry.kind == "fill" else None
+                reading = decide(self._reader, names, reading, error, read, store, pause)
         raise AssertionError(f"{_MAX_DECISIONS} decisions about one batch of files")
 
     def complete(self, batch: DataFrame, entry: Entry, *, rows: int, written: bool) -> RowCounts:

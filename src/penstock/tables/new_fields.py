@@ -102,7 +102,7 @@ def stages_for(table: TablePlan, choice: FormatChoice, how: Literal["watch", "lo
 
     def decoder(plan: DecodePlan, binary: str | None) -> Decoder:
         inner = open_decoder(plan, binary)
-        if isinstance(inner, JsonDecoder):
+        if isinstance(inner, JsonDecoder):  # no other format may add columns: format_rules
             inner = replace(inner, expected=choice.left_out, deep=plan.new_fields == "add")
         if how == "watch":
             return WatchfulJson(inner)
@@ -214,7 +214,7 @@ class GrowingTableProcessor(TableProcessor):
         self, batch: DataFrame, entry: Entry, choice: FormatChoice, write_target: WriteTarget
     ) -> FormatChoice:
         grown = self._grow(batch, entry, choice) if choice.stops_at_new_fields else choice
-        if grown.schema != choice.schema and hasattr(write_target, "columns"):
+        if grown.schema != choice.schema and write_target.columns is not None:
             write_target.columns(self._columns(batch, entry, grown))
         return grown
 

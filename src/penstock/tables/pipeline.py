@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DateType, MapType, StructType, TimestampNTZType, TimestampType
 
 from penstock.errors import Terminal
-from penstock.formats.base import PARSED, Decoder, case, reason
-from penstock.formats.json import KEY, UNKNOWN
+from penstock.formats.base import Decoder, case, reason
+from penstock.formats.json import KEY
 from penstock.formats.registry import open_decoder
 from penstock.ledger.entry import Pins
 from penstock.ledger.writer import BatchMetrics
@@ -211,21 +211,21 @@ class StagedPipeline:
         batch: DataFrame,
         pins: Pins,
         lookups: Mapping[str, DataFrame],
-        most_brought: int | None = None,
+        max_collected: int | None = None,
         *,
         strict: bool = False,
     ) -> PipelineResult:
-        """`most_brought`: the maximum of rejected rows that each task collects. `strict`: the first row on which
+        """`max_collected`: the maximum of rejected rows that each task collects. `strict`: the first row on which
         `where`, a key or a sequence raises ends the pass, with STRICT_ERROR."""
         first = self._classify_input(batch, pins, strict=strict)
         if self._transform is None:
             metrics = BatchMetrics()
-            rows = self._output_rows(first.good_rows(metrics, most_brought), batch)
+            rows = self._output_rows(first.good_rows(metrics, max_collected), batch)
             return PipelineResult(rows, (metrics,), (first,))
         before, after = BatchMetrics(), BatchMetrics()
-        rows = self._require_source(self._transform(first.good_rows(before, most_brought), lookups, pins.time_ms))
+        rows = self._require_source(self._transform(first.good_rows(before, max_collected), lookups, pins.time_ms))
         second = self._classify_transformed(rows, pins, strict=strict)
-        rows = self._output_rows(second.good_rows(after, most_brought), batch)
+        rows = self._output_rows(second.good_rows(after, max_collected), batch)
         return PipelineResult(rows, (before, after), (first, second))
 
     def count_raising(self, result: PipelineResult) -> tuple[int, int, Row | None, str]:
@@ -410,15 +410,16 @@ class StagedPipeline:
         field, and `text`, the payload."""
         records = self._records(batch, pins)
         decoded, column = self._decode_records(records, raw_columns(self._table, records.columns))
-        new = decoded.frame.where(f"({UNKNOWN} IS NOT NULL OR {PARSED}.__rescued IS NOT NULL) AND NOT {decoded.is_bad}")
-        return new.selectExpr(f"{UNKNOWN} AS unknown", f"{quote(column)} AS text")
+        unknown, rescued = decoded.unknown_field, decoded.rescued or "NULL"
+        new = decoded.frame.where(f"({unknown} IS NOT NULL OR {rescued} IS NOT NULL) AND NOT {decoded.is_bad}")
+        return new.selectExpr(f"{unknown} AS unknown", f"{quote(column)} AS text")
 
     def with_empty_unknown(self, batch: DataFrame, pins: Pins) -> DataFrame:
         """The coordinates of records with a field that the schema does not name and that is empty: null, {} or [], at
         any depth. A text that looks like one counts too."""
         records = self._records(batch, pins)
         decoded, _ = self._decode_records(records, raw_columns(self._table, records.columns))
-        return decoded.frame.where(F.expr(f"{PARSED}.__rescued").rlike(r"null|\{\}|\[\]")).select(SOURCE)
+        return decoded.frame.where(F.expr(decoded.rescued or "NULL").rlike(r"null|\{\}|\[\]")).select(SOURCE)
 
     def with_empty_field(self, batch: DataFrame, pins: Pins) -> DataFrame:
         """The same for any empty field, by the text of the records."""
@@ -469,7 +470,7 @@ class StagedPipeline:
         if SOURCE in rows.columns or not self._table.write.source:
             return rows
         raise Terminal(
-            f"the transform gave no column {SOURCE}: without it nobody can prove that no row was lost",
+            f"the transform gave no column {SOURCE}: without it a lost row would not be noticed",
             where=self._table.name,
             hint=f"keep it: SELECT {SOURCE}, … ; or do without: write: {{source: false}}",
         )

@@ -137,7 +137,7 @@ def _refuse_another_source(session: TableSession, entry: Entry) -> None:
             f"cannot be read again: {problem}",
             where=entry.table,
             hint=f"put back what it read, and run it once; or `penstock checkpoints reset {entry.table} --to ledger` "
-            "goes on without those that were rejected",
+            "continues without those that were rejected",
         )
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from penstock.tables.suppression import Suppression
     from penstock.tables.transform import Lookups
 
-_NOW_ACCEPTED = "it was rejected when its batch was written, and is a good row by the definition, or the time, of now"
+_NOW_ACCEPTED = "Rejected when first processed; passes under the current definition"
 MOST_IN_FILE = 500_000
 """Maximum of rejected rows in a file of the quarantine."""
 StageCounts = Mapping[str, Any]
@@ -91,8 +91,8 @@ class StagedProcessor(RowProcessor):
         return PinnedInputs(self._lookups.newest())
 
     def write(self, batch: DataFrame, entry: Entry, write_target: WriteTarget, *, files: int) -> None:
-        max_brought = expectations.max_rejected_per_task(batch) if write_target.replaces_all else None
-        self._result = self._run_stages(batch, entry, max_brought, strict=self.strict)
+        max_collected = expectations.max_rejected_per_task(batch) if write_target.replaces_all else None
+        self._result = self._run_stages(batch, entry, max_collected, strict=self.strict)
         rows = self._suppression.drop_suppressed(self._result.rows, count=True)
         if self._merging is not None:
             rejects = partial(_count_rejected, self._result, self._isolated_count)
@@ -184,10 +184,10 @@ class StagedProcessor(RowProcessor):
         return self._stages.count_raising(self._run_stages(batch, entry))
 
     def _run_stages(
-        self, batch: DataFrame, entry: Entry, most_brought: int | None = None, *, strict: bool = False
+        self, batch: DataFrame, entry: Entry, max_collected: int | None = None, *, strict: bool = False
     ) -> PipelineResult:
         lookups = self._lookups.read(batch.sparkSession, entry.pins)
-        return self._stages.run(batch, entry.pins, lookups, most_brought, strict=strict)
+        return self._stages.run(batch, entry.pins, lookups, max_collected, strict=strict)
 
     def _rejected_rows(
         self, batch: DataFrame, entry: Entry, result: PipelineResult, stage_counts: Sequence[StageCounts]

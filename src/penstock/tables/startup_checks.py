@@ -57,7 +57,7 @@ def refuse_missing_table(store: Store, table: TablePlan) -> None:
         raise TableChanged(
             f"the table is gone ({table.uri} holds no Delta log), but its checkpoints are still there",
             where=table.name,
-            hint="put the table back; or make it anew from `starting`: "
+            hint="put the table back; or rebuild it from `starting`: "
             f"`penstock checkpoints reset {table.name} --to starting`",
         )
 
@@ -95,6 +95,6 @@ def refuse_later_generation(store: Store, table: TablePlan, entry: Entry) -> Non
                 f"there is a checkpoint of generation {name}, but the table ends with generation {entry.generation}: "
                 "the table was put back to an older state",
                 where=table.name,
-                hint=f"`penstock checkpoints reset {table.name} --to ledger` goes on from the table as it is: "
+                hint=f"`penstock checkpoints reset {table.name} --to ledger` continues from the table as it is: "
                 f"{', '.join(entry.after)}",
             )

@@ -112,9 +112,9 @@ class StreamReader:
             raise Terminal("the function gave rows that are not of a stream", where=self._where)
         return rows
 
-    def replay_input(self, spark: SparkSession, asked: ReplayRequest) -> ReplayInput:
+    def replay_input(self, spark: SparkSession, request: ReplayRequest) -> ReplayInput:
         raise Terminal(
-            "it rests on Spark's state, which a replay does not have",
+            "it depends on Spark's state, which a replay does not have",
             where=self._table,
             hint=start_over_hint(self._table),
         )
@@ -136,7 +136,7 @@ class StreamReader:
         option = leaf.dataSource().options().get(INPUT) if leaf.nodeName() == "StreamingRelation" else None
         if option is None or option.isEmpty():
             raise Terminal(
-                "the function reads a stream that the project does not know, so nobody keeps its position",
+                "the function reads a stream that the project does not know, so its position is not kept",
                 where=self._where,
                 hint="name it: streams: {payments: silver.payments}, and take it as an argument",
             )

@@ -150,7 +150,7 @@ class SuppressionList:
             self._key = self._read_key()
         if self._key is None:
             raise Terminal(
-                f"the key {self._key_file} is gone, and without it nobody knows whom the orders beside it are about",
+                f"the key {self._key_file} is gone; without it the orders beside it cannot be matched to subjects",
                 hint="put it back from a backup; the order is the keyed hash of a name",
             )
         return self._key

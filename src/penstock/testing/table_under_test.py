@@ -24,7 +24,7 @@ from penstock.ledger.entry import Entry, Pins
 from penstock.ledger.head import LedgerHead, read_head
 from penstock.ledger.position import Version
 from penstock.ledger.row_counts import DROPPED, DUPLICATES, READ, UNMET
-from penstock.ledger.write_target import DeltaTableTarget as Into
+from penstock.ledger.write_target import DeltaTableTarget
 from penstock.plan.build import build_plan
 from penstock.plan.model import Plan, TablePlan
 from penstock.plan.quarantine import quarantine_of
@@ -282,7 +282,7 @@ class TableUnderTest:
         )
         files_before, quarantined_before = self._table_files(), self._read_quarantine()
         try:
-            target = Into(self._table.uri)
+            target = DeltaTableTarget(self._table.uri)
             processor.write(batch, entry, target, files=1)
             entry = target.entry or entry
             self._head = self._confirm_commit(entry)

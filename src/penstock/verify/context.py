@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.ledger.delta_log import DeltaLog
+from penstock.ledger.spans import Spans
 from penstock.operations.broker import (
     fetch_offsets,
     merge_offsets,
@@ -15,7 +16,6 @@ from penstock.operations.broker import (
     partition_lags,
     position_problems,
 )
-from penstock.verify.coordinates import Spans
 from penstock.verify.data_files import count_problems, damaged_files
 from penstock.verify.gaps import explain_gaps
 from penstock.verify.ledger_walk import by_partition, offsets_of, read_chain
@@ -60,20 +60,20 @@ class VerifyContext:
     def walk(self, rows_at: RowsAt) -> Chain:
         """Read the ledger and check the data files. `rows_at` is called for versions where people changed the table by
         hand."""
-        report, tail, table = self.report, self.head, self.table
-        report.version, report.generation, report.batch = tail.version, tail.entry.generation, tail.entry.batch
-        report.definition = tail.entry.pins.definition
+        report, head, table = self.report, self.head, self.table
+        report.version, report.generation, report.batch = head.version, head.entry.generation, head.entry.batch
+        report.definition = head.entry.pins.definition
         log = DeltaLog(self.store, table.uri, table.name)
-        chain = report.chain = read_chain(log, tail.version, rows_at, self.step("reading the ledger"))
+        chain = report.chain = read_chain(log, head.version, rows_at, self.step("reading the ledger"))
         _report_foreign_commits(chain, report)
-        if tail.entry.unfinished:
+        if head.entry.unfinished:
             report.doubts.append(
                 "a replay or rewind of it was begun and is not finished: `penstock run` finishes it; its rows are "
                 "still those from before"
             )
-        report.problems += count_problems(self.store, table, chain.first_version, tail.version)
+        report.problems += count_problems(self.store, table, chain.first_version, head.version)
         self.step("looking at its files")
-        report.problems += self.damaged_files(table.uri, tail.version)
+        report.problems += self.damaged_files(table.uri, head.version)
         return chain
 
     def damaged_files(self, uri: str, version: int | None) -> list[str]:
@@ -92,7 +92,7 @@ def _report_foreign_commits(chain: Chain, report: Report) -> None:
     for commit in chain.foreign:
         label = f"version {commit.version} ({commit.operation})"
         if commit.undecided:
-            report.problems.append(f"{label} changed rows outside Penstock, and nobody has decided what follows")
+            report.problems.append(f"{label} changed rows outside Penstock and awaits a decision")
             report.hint = f"`penstock checkpoints reset {report.table} --help` says how to decide"
         elif commit.accepted_in is not None:
             report.notes.append(f"{label} changed rows outside Penstock, accepted in version {commit.accepted_in}")

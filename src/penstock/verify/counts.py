@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import DeltaLog, Origin
 from penstock.ledger.position import Range
-from penstock.ledger.row_counts import BATCHES, REJECTED, conserved_counts, read_row_counts
+from penstock.ledger.row_counts import BATCHES, REJECTED, read_row_counts, row_balance
 from penstock.plan.quarantine import quarantine_of
 from penstock.plan.stages import Stages
 from penstock.storage.delta_rows import query
@@ -20,20 +20,21 @@ from penstock.verify.upstream import arrivals
 
 if TYPE_CHECKING:
     from penstock.ledger.entry import Entry
-    from penstock.ledger.row_counts import Conserved
+    from penstock.ledger.row_counts import RowBalance
+    from penstock.ledger.spans import Spans
     from penstock.verify.context import VerifyContext
-    from penstock.verify.coordinates import Coordinates, Key, Spans
+    from penstock.verify.coordinates import Coordinates, Key
     from penstock.verify.ledger_walk import Chain
     from penstock.verify.upstream import Arrival
 
 
-def conserved(context: VerifyContext, chain: Chain) -> Conserved:
+def conserved(context: VerifyContext, chain: Chain) -> RowBalance:
     counts = replace(context.head, row_counts=_last_counts(context)).counts
-    return conserved_counts(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
+    return row_balance(counts.row_counts, counts.total, batches=chain.batches if chain.from_genesis else None)
 
 
 def describe_imbalance(
-    context: VerifyContext, counts: Conserved, rows: int, quarantined: int, earlier: int
+    context: VerifyContext, counts: RowBalance, rows: int, quarantined: int, earlier: int
 ) -> Iterator[str]:
     """Describe what does not add up. `rows` and `quarantined` are what the two tables hold, `earlier` the rows that
     were there before the ledger."""

@@ -15,6 +15,7 @@ from penstock.ledger.checkpoint import checkpoint_folder
 from penstock.ledger.delta_log import DeltaLog
 from penstock.ledger.position import parse_version
 from penstock.ledger.row_counts import read_row_counts
+from penstock.ledger.spans import Spans
 from penstock.operations.staleness import stale_against
 from penstock.plan.merge import CHANGE_FEED_DEFAULTS
 from penstock.plan.quarantine import quarantine_of, tombstones_of
@@ -26,7 +27,6 @@ from penstock.verify.coordinates import (
     IN_SOURCE,
     Coordinates,
     CoordinateTable,
-    Spans,
     compare,
     read_at,
     rows_at,

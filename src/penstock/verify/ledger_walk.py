@@ -11,7 +11,8 @@ from penstock.ledger.delta_log import Origin
 from penstock.ledger.entry import OUTSIDE_BATCHES, REPLACING_KINDS
 from penstock.ledger.pending import first_offsets_of, owes_jump, pending_replay, pending_rewind
 from penstock.ledger.position import Range, same_positions
-from penstock.verify.coordinates import Coordinates, Expected, Spans
+from penstock.ledger.spans import Spans
+from penstock.verify.coordinates import Coordinates, Expected
 
 if TYPE_CHECKING:
     from penstock.ledger.delta_log import Commit, DeltaLog
@@ -229,9 +230,7 @@ class _Walk:
         self._check_follows(commit, entry, last, entry.generation == last.generation and entry.batch == last.batch + 1)
         if self._undecided:
             versions = ", ".join(str(foreign.version) for foreign in self._undecided)
-            self._report_break(
-                commit, f"was written although nobody had decided about the foreign change in version {versions}"
-            )
+            self._report_break(commit, f"was written while the foreign change in version {versions} awaited a decision")
             self._leave_undecided()
         self._record_reads(entry)
 
@@ -322,8 +321,8 @@ class _Walk:
             before, after = self._rows_at(foreign.version - 1), self._rows_at(foreign.version)
             if before is None or after is None:
                 reason = (
-                    f"what version {foreign.version} ({foreign.operation}) removed can no longer be told "
-                    "from what was lost"
+                    f"what version {foreign.version} ({foreign.operation}) removed can no longer be "
+                    "distinguished from what was lost"
                 )
                 chain.unclear.append(
                     (reason, {key: levels[0] | Spans() for key, levels in chain.expected.levels.items()})

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.ledger.position import Range, parse_version
-from penstock.verify.coordinates import Spans
+from penstock.ledger.spans import Spans
 from penstock.verify.ledger_walk import by_partition, offsets_of
 from penstock.verify.unread import RunnerState, UnreadSource, rows_in
 
 if TYPE_CHECKING:
-    from penstock.ledger.row_counts import Conserved
+    from penstock.ledger.row_counts import RowBalance
     from penstock.operations.broker import PartitionLag, TopicOffsets
     from penstock.plan.sources import TopicsSource, VersionsSource
     from penstock.verify.coordinates import CoordinateDifference, Doubled, Key
@@ -237,7 +237,7 @@ class Report:
     """Other comparisons with its source: recomputed numbers, copies."""
     definition: str | None = None
     """The hash of the definition of its last entry."""
-    conserved: Conserved | None = None
+    conserved: RowBalance | None = None
     """For a table with stages: what became of the rows that it read."""
     unbalanced: list[str] = field(default_factory=list)
     """Which of its numbers do not add up; also among the problems."""

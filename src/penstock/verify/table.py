@@ -42,8 +42,8 @@ def verify(
     known: Sequence[TablePlan] = (),
 ) -> list[Report]:
     """One report per table, in their order. Errors of a table or a broker are not raised: they are in its report.
-    `known` are the other tables of the project. Checks that need Spark come afterwards: `check_again`, or
-    `left_out`."""
+    `known` are the other tables of the project. Checks that need Spark come afterwards: `run_spark_checks`, or
+    `mark_not_made`."""
     tables_by_name = {table.name: table for table in (*known, *tables)}
     heads: dict[str, LedgerHead] = {}
     reports = {table.name: Report(table.name, state=runner_state(table, store)) for table in tables}

@@ -11,6 +11,7 @@ from penstock.ledger import position
 from penstock.ledger.delta_log import DeltaLog, Origin, RecentLog
 from penstock.ledger.entry import stream_tables
 from penstock.ledger.position import parse_version
+from penstock.ledger.spans import Spans
 from penstock.operations.broker import PartitionLag
 from penstock.plan.sources import VersionsSource
 from penstock.plan.subjects import FORGOTTEN
@@ -18,7 +19,7 @@ from penstock.sources.delta_changes import changes_read_past, refuse_lost, table
 from penstock.spark.sql_text import quoted_name, quoted_text
 from penstock.storage.delta_rows import count_at, open_table
 from penstock.storage.stores import source_store
-from penstock.verify.coordinates import IN_SOURCE, CoordinateTable, Expected, Spans, landed, read_at
+from penstock.verify.coordinates import IN_SOURCE, CoordinateTable, Expected, landed, read_at
 from penstock.verify.report import beginning_in_table
 from penstock.verify.unread import summed, unread_of_files, unread_of_table
 
@@ -81,9 +82,9 @@ def read_upstream(context: VerifyContext, chain: Chain, columns: Columns) -> Ups
         reason = (
             f"its position was moved by hand in version {chain.moves[-1].version}"
             if chain.moves
-            else "where it began to read is no longer in its log"
+            else "its start position is no longer in its log"
         )
-        context.report.doubts.append(f"{reason}: whether records of {rows.name} are missing cannot be told")
+        context.report.doubts.append(f"{reason}: whether records of {rows.name} are missing is unknown")
         return UpstreamRows(Expected(), expected)
     start = parse_version(context.start_position[0])
     before_start = None
@@ -122,7 +123,7 @@ def _read_earlier(context: VerifyContext, rows: CoordinateTable, version: int) -
     try:
         return read_at(rows, version, {})
     except Terminal:
-        doubt = f"version {version} of {rows.name} can no longer be read: what came after it cannot be told apart"
+        doubt = f"version {version} of {rows.name} can no longer be read: what came after it is unknown"
         context.report.doubts.append(doubt)
         return None
 

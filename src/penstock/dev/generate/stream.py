@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import count as numbers
-from itertools import cycle
 from random import Random
 from typing import TypeVar
 
@@ -64,15 +63,15 @@ _NOT_UTF8 = (b"\xff\xfe", b"\xc3\x28", b"\xed\xa0\x80", b"\x80", b"\xf8\x88\x80\
 
 
 def make_fault_injector(kind: EventKind, rng: Random) -> Callable[[Event], Event]:
-    """A function that makes one event malformed; the ways take turns, so that a handful of events shows them all."""
-    ways: Iterator[str] = cycle(rng.sample(sorted(FAULTS_BY_NAME), len(FAULTS_BY_NAME)))
+    """A function that makes one event malformed; the faults take turns, so that a few events show them all."""
+    faults: Iterator[str] = itertools.cycle(rng.sample(sorted(FAULTS_BY_NAME), len(FAULTS_BY_NAME)))
 
-    def spoil(event: Event) -> Event:
-        way = next(ways)
+    def inject_fault(event: Event) -> Event:
+        fault = next(faults)
         value = event.value or b""
-        return FAULTS_BY_NAME[way](event, value, kind, rng)._replace(label=f"{MALFORMED}.{way}")
+        return FAULTS_BY_NAME[fault](event, value, kind, rng)._replace(label=f"{MALFORMED}.{fault}")
 
-    return spoil
+    return inject_fault
 
 
 def _replace_field(value: bytes, field: str, content: object) -> bytes:
@@ -167,10 +166,10 @@ def find_kind(name: str) -> EventKind:
 def _mix_faults(
     kind: EventKind, setting: EventSetting, count: int | None, faults: Faults, fault_rng: Random, clock_rng: Random
 ) -> Iterator[Event]:
-    render, spoil, jitter = kind.stream(setting), make_fault_injector(kind, fault_rng), clock_rng.random
+    render, inject_fault, jitter = kind.stream(setting), make_fault_injector(kind, fault_rng), clock_rng.random
     start_ms, step_ms = setting.start, 1000 / setting.pace
     earlier: list[Event] = []
-    for first in range(0, count, BLOCK) if count is not None else numbers(0, BLOCK):
+    for first in range(0, count, BLOCK) if count is not None else itertools.count(0, BLOCK):
         size = BLOCK if count is None else min(BLOCK, count - first)
         planned_faults = _plan_block(first, size, faults, fault_rng)
         for number in range(first, first + size):
@@ -181,7 +180,7 @@ def _mix_faults(
                 yield fault_rng.choice(earlier)._replace(label=DUPLICATE)
                 continue
             if fault == MALFORMED:
-                yield spoil(render(time_ms))
+                yield inject_fault(render(time_ms))
                 continue
             event = (
                 render(time_ms - _random_delay(fault_rng))._replace(label=LATE) if fault == LATE else render(time_ms)
@@ -255,7 +254,9 @@ def duration(text: str, option: str) -> float:
     """'1m' -> 60.0 seconds; always more than zero."""
     length = _read_option(seconds, text, option)
     if length <= 0:
-        raise UsageError(f"{option} {quote_value(text)} is no time at all", hint="write for example 30s or 5m")
+        raise UsageError(
+            f"{option} {quote_value(text)}: expected a duration above zero", hint="write for example 30s or 5m"
+        )
     return length
 
 

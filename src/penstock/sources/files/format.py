@@ -155,7 +155,7 @@ def why_no_header(head: Head, known: Collection[str]) -> str | None:
         return f"its first line names none of the table's columns: {_quote(head)}"
     values = [cell for cell in unknown if is_value(cell)]
     if values and 2 * len(unknown) >= len(head.cells):
-        return f"its first line is no header, for {values[0]!r} is a value and no name: {_quote(head)}"
+        return f"its first line is not a header: {values[0]!r} is a value, not a name: {_quote(head)}"
     return None
 
 

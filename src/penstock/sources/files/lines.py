@@ -13,7 +13,7 @@ from pyspark.sql.classic.column import Column as JvmColumn
 from pyspark.sql.types import StructType
 
 from penstock.formats.base import case, reason
-from penstock.formats.json import UNKNOWN, JsonDecoder
+from penstock.formats.json import JsonDecoder
 from penstock.plan.stages import DecodePlan
 from penstock.sources.columns import FILE, ROW
 from penstock.sources.files.format import BOM, Format, read_through
@@ -140,7 +140,8 @@ class JsonLines(Lines):
         records = self.read(names, len(names))
         texts = (records if only is None else only(records)).select("value")
         decoded = JsonDecoder(plan, None, choice.left_out).decode(texts)
-        schema, _ = infer_json(decoded.frame.where(f"{UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}").select("value"))
+        has_unknown = f"{decoded.unknown_field} IS NOT NULL AND NOT {decoded.is_bad}"
+        schema, _ = infer_json(decoded.frame.where(has_unknown).select("value"))
         return schema
 
 
@@ -160,7 +161,8 @@ class WatchfulJson:
 
     def decode(self, records: DataFrame) -> Decoded:
         decoded = self.inner.decode(records)
-        has_new_field = f"IF({UNKNOWN} IS NOT NULL AND NOT {decoded.is_bad}, raise_error({literal(NEW_FIELD)}), false)"
+        is_new = f"{decoded.unknown_field} IS NOT NULL AND NOT {decoded.is_bad}"
+        has_new_field = f"IF({is_new}, raise_error({literal(NEW_FIELD)}), false)"
         return replace(decoded, is_bad=f"({has_new_field} OR {decoded.is_bad})")
 
 
@@ -172,7 +174,8 @@ class RefusingJson:
 
     def decode(self, records: DataFrame) -> Decoded:
         decoded = self.inner.decode(records)
-        unknown = reason("unknown_field", f"concat({UNKNOWN}, ' is not in the schema')")
-        explanation = case([(f"{decoded.is_bad} OR {UNKNOWN} IS NULL", decoded.reason)], unknown)
-        bad = f"({decoded.is_bad} OR ({UNKNOWN} IS NOT NULL AND NOT {decoded.is_dropped}))"
+        field = decoded.unknown_field
+        unknown = reason("unknown_field", f"concat({field}, ' is not in the schema')")
+        explanation = case([(f"{decoded.is_bad} OR {field} IS NULL", decoded.reason)], unknown)
+        bad = f"({decoded.is_bad} OR ({field} IS NOT NULL AND NOT {decoded.is_dropped}))"
         return replace(decoded, is_bad=bad, reason=explanation)

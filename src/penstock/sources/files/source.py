@@ -32,10 +32,10 @@ _EMPTY_VERSION = 0
 
 class FilesReader(DeltaReader):
     def __init__(self, spark: SparkSession, source: FilesSource, store: Store, table: str) -> None:
-        """`look` finds the files and needs the table's run lock: two at the same time would list a file twice."""
+        """`scan` finds the files and needs the table's run lock: two at the same time would list a file twice."""
         self.spark, self.store, self.files = spark, store, source
         self._lister = Lister(spark, store, source, table)
-        self._look_lock = threading.Lock()
+        self._scan_lock = threading.Lock()
         self._notes: list[str] = []
         self.schema = FileSchema(spark, store, source, table)
         super().__init__(source, store, table)
@@ -46,7 +46,7 @@ class FilesReader(DeltaReader):
 
     def scan(self) -> list[str]:
         """Adds new files to the manifest; returns remarks for the user."""
-        with self._look_lock:
+        with self._scan_lock:
             return self._lister.scan()
 
     def note(self, remark: str) -> None:
@@ -82,8 +82,8 @@ class FilesReader(DeltaReader):
         identity, position = table_id(self._log, self._versions), parse_version(entry.after[0])
         if identity is not None and identity != position.table_id:
             raise DataLoss(
-                f"the list of files that were read, {self.files.uri}, was deleted or made again: nobody knows which "
-                "files are in the table",
+                f"the list of files that were read, {self.files.uri}, was deleted or recreated: which files are in "
+                "the table is unknown",
                 where=self._table,
                 hint=self._hint,
             )

@@ -219,7 +219,7 @@ class TableMerge:
                 if table_merge
                 else "the table was not made by merges",
                 where=self._table.name,
-                hint="write it as it was, or make a table of another name: these rows cannot be told apart so",
+                hint="existing rows cannot be matched on the new keys: restore the old ones, or make another table",
             )
 
     def _cache(self, frame: DataFrame) -> DataFrame:

@@ -65,7 +65,7 @@ def extracts(ranked: DataFrame, horizon: str | None, table: str, *, history: boo
             raise Terminal(
                 f"{row['file']} is of the same extract as {names.get(row['told'], 'an earlier file')}: {row['last']}",
                 where=table,
-                hint="an extract is one file: of a part of it nobody can say what is missing. Write it as one, or give "
+                hint="an extract is one file: from a part of it, what is missing is unknown. Write it as one, or give "
                 "each its own time",
             )
         names[row["told"]] = row["file"]

@@ -258,7 +258,7 @@ def _check_duplicates(
     check = context.new_check("duplicates", f"the records of {_source_name(context)} with the same keys", "records")
     if SOURCE not in actual.columns or not context.table.input.stable:
         check.outcome = "unverifiable"
-        check.said = "which record of a key was kept cannot be told: its rows do not say where they came from"
+        check.said = "which record of a key was kept is unknown: its rows do not say where they came from"
         return check
     names = list(dict.fromkeys([*plan.keys, *([plan.time] if plan.time else [])]))
     fields = [*map(quote, names), SOURCE]

@@ -47,7 +47,7 @@ class Content:
     at_once: bool = False
     """That entry made all rows of the table."""
     from_start: bool = False
-    """Every entry that contributed to what it holds is in `made`."""
+    """Every entry that contributed to what it holds is in `entries`."""
     entries: list[Entry] = field(default_factory=list)
     """Those entries, newest first."""
     excuses: list[str] = field(default_factory=list)

@@ -166,7 +166,7 @@ class KeyDiff:
     compared: int
     differing: int
     nondeterministic: int
-    """Those that differ in `loose` values alone."""
+    """Those that differ in `nondeterministic` values alone."""
     ambiguous: int = 0
     """Keys that several of the expected rows have: which of them is right is unknown."""
     differences: tuple[Differing, ...] = ()

@@ -109,12 +109,12 @@ def _run_checks(context: RecomputeContext) -> list[Proof]:
     return [*proofs, *check_pages(context)]
 
 
-def _run_check(context: RecomputeContext, name: str, judge: CheckFunction) -> list[Proof]:
+def _run_check(context: RecomputeContext, name: str, function: CheckFunction) -> list[Proof]:
     table = context.table
     against = context.upstream if table.versions is not None else "its topics"
     check = context.new_check(name, against, "groups" if table.aggregate else "rows")
     try:
-        return list(judge(context, _read_content(context)))
+        return list(function(context, _read_content(context)))
     except PenstockError as error:
         # A file of the table, or of a table beside it, that cannot be read is wrong whatever its source still has.
         if (file_name := context.own_file(error.message)) is not None:
@@ -136,7 +136,7 @@ def _read_content(context: RecomputeContext) -> Content:
     if not content.known:
         raise Terminal("the entry that says how far it was read is no longer in the log", where=table.name)
     if content.entry is not None and table.versions is not None and not context.same_source(content.entry):
-        raise Terminal(f"{context.upstream} was made again: what was read is no longer there", where=table.name)
+        raise Terminal(f"{context.upstream} was recreated: what was read is no longer there", where=table.name)
     return content
 
 

@@ -46,7 +46,7 @@ def is_partial(context: RecomputeContext, entry: Entry) -> bool:
 def rows_read(context: RecomputeContext, entry: Entry, check: Proof) -> DataFrame | None:
     """The rows that were read, as batches brought them. None, and a remark, if that cannot be determined."""
     start = _start_position(context, entry)
-    reason = f"which rows of {context.upstream} it has read cannot be told"
+    reason = f"which rows of {context.upstream} it has read is unknown"
     if start is not None and not (context.source.changes and parse_version(entry.after[0]).snapshot):
         try:
             request = ReplayRequest(entry.after, (str(start),), entry.topics)
