@@ -350,7 +350,7 @@ def list_(tables: Tables = None, directory: Directory = None, as_json: AsJson = 
 @group.command("show")
 def show_(
     table: TableName,
-    last: Annotated[int, typer.Option("--last", "-n", min=1, max=1000, help="So many of its last batches.")] = 5,
+    last: Annotated[int, typer.Option("--last", "-n", min=1, max=1000, help="This many of its last batches.")] = 5,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:

@@ -293,7 +293,9 @@ def show(
         str | None, typer.Option("--offset", metavar="N[-M]", help="At this offset, or from N to M.")
     ] = None,
     file: Annotated[str | None, typer.Option("--file", metavar="NAME", help="From this file, as it is listed.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MAX_ROWS_SHOWN, help="At most so many rows.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=MAX_ROWS_SHOWN, help="At most this many rows.")
+    ] = 20,
     full: Annotated[bool, typer.Option("--full", help="Keys and values in their whole length.")] = False,
     directory: Directory = None,
     as_json: AsJson = False,

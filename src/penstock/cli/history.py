@@ -86,7 +86,7 @@ def _ranges_text(ranges: Sequence[Range]) -> str:
 
 def command(
     table: TableName,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most so many commits; 0: all.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="At most this many commits; 0: all.")] = 20,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:

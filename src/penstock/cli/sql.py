@@ -32,7 +32,7 @@ def command(
             "--limit",
             "-n",
             min=0,
-            help="At most so many rows; 0: all.",
+            help="At most this many rows; 0: all.",
             show_default=f"{SHOWN}; with --json or --csv all",
         ),
     ] = None,

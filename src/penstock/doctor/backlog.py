@@ -105,7 +105,7 @@ def trend_of(points: Sequence[Point], batch_seconds: float, least: int) -> Trend
 
 
 MAX_FIRST_READS = 256
-"""The oldest unread record is looked up in at most so many partitions of a table, those with the largest lag."""
+"""The oldest unread record is looked up in at most this many partitions of a table, those with the largest lag."""
 
 
 @dataclass(frozen=True)

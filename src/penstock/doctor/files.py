@@ -25,7 +25,7 @@ TARGET = 256 * 1024**2
 MANY, VERY_MANY = 200, 2_000
 _DEFAULT_INTERVAL = 10
 _LATE_FACTOR = 3
-"""So many times the usual number of commits since the last checkpoint is no coincidence."""
+"""This many times the usual number of commits since the last checkpoint is no coincidence."""
 _LARGE_LOG = 64 * 1024**2
 
 
@@ -72,7 +72,7 @@ def log_size(table: str, layout: StoredLayout) -> Check:
 
 
 _MANY_GENERATIONS = 3
-"""So many generations opened within the last few commits of a local lake are no coincidence."""
+"""This many generations opened within the last few commits of a local lake are no coincidence."""
 _MANY_OLDER = 20
 
 

@@ -223,7 +223,7 @@ def _count_reasons(uri: str, since_ms: float) -> dict[str, int]:
 
 
 _STUCK_FACTOR = 3
-"""So many triggers, or usual batch times, without a commit although records wait: the table is stuck."""
+"""This many triggers, or usual batch times, without a commit although records wait: the table is stuck."""
 _MIN_STUCK_SECONDS = 60.0
 _USUAL_REST = 3600.0
 

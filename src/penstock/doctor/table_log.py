@@ -27,7 +27,7 @@ COMMITS = 100
 """How many commits are read on a local lake."""
 COMMITS_REMOTE = 30
 BATCHES = 20
-"""Durations and lags are taken over so many batches."""
+"""Durations and lags are taken over this many batches."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _commit_time(log: RecentLog, version: int) -> int:
 
 _CRC_TRIES = 3
 _MAX_SIZED_COMMITS = 1_000
-"""The sizes of at most so many commits since a checkpoint are added up."""
+"""The sizes of at most this many commits since a checkpoint are added up."""
 _INTERVAL = re.compile(r"(\d+)\s+(second|minute|hour|day|week)s?", re.IGNORECASE)
 _SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 

@@ -50,11 +50,11 @@ MIN_FILES = 5
 SHARE = 0.2
 """The smallest share that pays: of new bytes among those to put in order, of deleted rows among those to read."""
 MANY = 100
-"""So many new files are put in order, however small their share."""
+"""This many new files are put in order, however small their share."""
 CUBE = 16
-"""Rows are clustered in groups of about so many files of the target size; a full group stays as it is."""
+"""Rows are clustered in groups of about this many files of the target size; a full group stays as it is."""
 MOST_PARTITIONS = 200
-"""At most so many are put in order in one commit: the statement names them. The others follow in the next run."""
+"""At most this many are put in order in one commit: the statement names them. The others follow in the next run."""
 Kind = Literal["purge", "compact", "zorder", "cluster"]
 
 

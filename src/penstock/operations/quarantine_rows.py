@@ -364,7 +364,7 @@ def _header_document(key: str, value: bytes | None) -> dict[str, Any]:
 
 
 MOST_KINDS = 100
-"""So many kinds are counted separately; in a quarantine with more, the rest is counted together."""
+"""This many kinds are counted separately; in a quarantine with more, the rest is counted together."""
 _VARYING_DETAILS = ("malformed_csv", "not_an_object", "refused")
 """Reasons whose detail quotes the record or another system: each row would be a kind of its own."""
 _ERROR = r"^((?:from|merge)\.\w+: )?(\[[\w.]+\]|[\w.]+)[\s\S]*$"

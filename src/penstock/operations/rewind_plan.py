@@ -296,7 +296,7 @@ def run_rewind(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan, tell: T
 
 
 def _plan_again(spark: SparkSession, plan: Plan, rewind_plan: RewindPlan) -> RewindPlan:
-    """The plan again, as of now: readers read on while Spark starts, so one that was to skip the undone versions may
+    """The plan made again: readers read on while Spark starts, so one that was to skip the undone versions may
     have read them by now, and is rebuilt then."""
     table, version, cascade = rewind_plan.table, rewind_plan.version, rewind_plan.cascades
     return plan_rewind(plan, table, session_store(spark, plan), version=version, before=None, cascade=cascade)

@@ -1,4 +1,4 @@
-"""What Penstock chooses for the Spark session, and why. The user's `spark: {conf: ...}` goes on top."""
+"""What Penstock chooses for the Spark session, and why. The user's `spark: {conf: ...}` takes precedence."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ JVM_ENDS_WITHIN = 20.0
 DEAD_WITHIN = 10.0
 """Seconds until every call into a dead JVM has failed."""
 BREAK_OFF = 5.0
-"""Batches in flight are cancelled so many seconds before the time limit; fewer if the limit is near."""
+"""Batches in flight are cancelled this many seconds before the time limit; fewer if the limit is near."""
 RECORD = 2.0
 """Seconds to wait until it is recorded that tables were stopped; on an object store that needs the JVM."""
 POLL = 0.05

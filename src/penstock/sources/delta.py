@@ -123,7 +123,7 @@ def _jvm_rows(spark: SparkSession, method: str, *arguments: object) -> DataFrame
 
 
 MAX_REMARKED_VERSIONS = 200
-"""At most so many versions of a batch are checked for changes by others: a backlog is read in few large batches."""
+"""At most this many versions of a batch are checked for changes by others: a backlog is read in few large batches."""
 
 
 class DeltaReader:

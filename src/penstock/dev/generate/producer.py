@@ -59,7 +59,7 @@ class EventTopic:
 
 
 def ensure_topic(conf: Conf, name: str, partitions: int) -> EventTopic:
-    """The topic, created with so many partitions if it did not exist. An existing topic keeps its partitions."""
+    """The topic, created with this many partitions if it did not exist. An existing topic keeps its partitions."""
     if partitions < 1:
         raise UsageError(f"a topic has at least one partition, not {partitions}", hint="write for example 4")
     if not name:
@@ -149,7 +149,7 @@ def _bad_topic_name(name: str) -> UsageError:
 CHUNK = 500
 """Events sent between two checks of delivery reports, the clock and `stop`."""
 PACED_SECONDS = 0.01
-"""With a rate, the events of so many seconds are sent together: one sleep per event would cap it at some thousands."""
+"""With a rate, the events of this many seconds are sent together: one sleep per event would cap it at thousands."""
 GIVE_UP_SECONDS = 60
 """Seconds for which an event may stay unacknowledged: covers the restart of a broker, and ends a run without one."""
 

@@ -102,9 +102,9 @@ KINDS: dict[str, EventKind] = {kind.name: kind for kind in (ORDERS, CLICKS, TRAN
 PACE = 10.0
 """Default of events per second of event time: ten thousand events cover a quarter of an hour."""
 BLOCK = 1000
-"""Shares are exact in every block of so many events, not only in the long run."""
+"""Shares are exact in every block of this many events, not only in the long run."""
 REMEMBERED = 10_000
-"""A duplicate repeats one of at most so many earlier events."""
+"""A duplicate repeats one of at most this many earlier events."""
 LATE_MS = (60_000, 3 * 86_400_000)
 """Delay of a late event: from a minute to three days, short delays more often."""
 

@@ -41,7 +41,7 @@ _PROPERTIES = {
 }
 _DATA_FILES_PER_COMMIT = 64
 _MAX_LOOKED_UP = 10_000
-"""Up to so many names are looked up in Spark; with more of them the whole manifest is read."""
+"""Up to this many names are looked up in Spark; with more of them the whole manifest is read."""
 
 
 class Manifest:
