@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
@@ -165,9 +164,11 @@ BAR_DELAY_SECONDS = 2.0
 
 
 class Bar:
-    """A progress bar that appears after AFTER seconds. A timer starts it, because the work may be one long call."""
+    """A progress bar that appears after a delay. A timer starts it, because the work may be one long call."""
 
     def __init__(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # most verbs need none of it
+
         columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), TimeElapsedColumn())
         self._progress = Progress(*columns, console=err, transient=True)
         self._task = self._progress.add_task("", total=1.0)
